@@ -85,7 +85,7 @@ class Launch(msgspec.Struct, frozen=True):
     default_env: Mapping[str, str] = {}
     # names whose values come from our own environment, never from a file
     pass_env: tuple[str, ...] = ()
-    # in addition to what the program itself needs
+    # paths that are readable in addition to those that the program itself needs
     readable: tuple[Path, ...] = ()
     # written to the job's HOME before the start
     home_files: Mapping[str, bytes] = {}

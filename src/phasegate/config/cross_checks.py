@@ -28,7 +28,7 @@ _HARNESSES_WITHOUT_DEFAULT_COMMAND = (COMMAND, ACP)
 
 
 class ConfigProblem(NamedTuple):
-    """A key, what is wrong with its value, and the remedy."""
+    """A key, the problem with its value, and the remedy."""
 
     key: tuple[str, ...]
     message: str

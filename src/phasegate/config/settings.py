@@ -62,9 +62,9 @@ class FinalReview(StrEnum):
 
 
 class CommitHookPolicy(StrEnum):
-    """Policy for a repository with commit hooks of its own, at the merge into the base.
+    """What to do at the merge into the base if the repository has its own commit hooks.
 
-    Phasegate never runs them for its own commits.
+    Phasegate never runs these hooks for its own commits.
     """
 
     SKIP = "skip"
@@ -226,7 +226,7 @@ class MergeSettings(SettingsTable, frozen=True):
 
     mode: MergeMode = MergeMode.LOCAL
     per: MergePer = MergePer.FEATURE
-    # Merge a pull request when it is approved and green; otherwise a user merges it at the forge.
+    # Merge a pull request when it is approved and green; otherwise a user merges it on the forge.
     auto_merge: bool = True
     draft: bool = False
     reviewers: tuple[NonEmptyText, ...] = ()

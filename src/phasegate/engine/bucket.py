@@ -1,7 +1,7 @@
 """Open the bucket of `[storage]`, copy the record to it, and verify it from any machine.
 
-A separate thread copies the journal. Commands wait for it only a few seconds at the end, and
-only while the bucket answers. The next command or `audit push` copies what is left.
+A separate thread copies the journal. At its end, a command waits a few seconds for this thread, and
+only while the bucket responds. The next command or `audit push` copies the remaining entries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from phasegate.storage.reader import open_store_reader
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0
-# For a record that is stored in the bucket itself
+# Retry time if the record itself is stored in the bucket
 BUCKET_TIMEOUT_S = 600.0
 _log = logging.getLogger("phasegate")
 
@@ -92,7 +92,7 @@ def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> 
     """Open the record of a fleet: the bucket, and a local copy for readers on this machine."""
     bucket = open_bucket(project.config.storage, os.environ, timeout_s)
     own = project.location._replace(fleet_copy=None)
-    # For the locks of this machine
+    # The lock files of this machine are in this folder
     prepare_data_folder(own)
 
     return BucketStore(
@@ -169,7 +169,7 @@ def _copy_all(copier: BucketCopier, stopping: Event, should_give_up: Callable[[]
 
     def pause(pause_s: float) -> bool:
         stopping.wait(pause_s)
-        # False: do not give up before the last attempt
+        # Do not give up before the last attempt
         return False
 
     while retry_with_backoff(copier.copy_next_page, should_give_up, pause):

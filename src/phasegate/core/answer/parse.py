@@ -95,9 +95,9 @@ def _find_visible_blockers(reading: ScannedAnswer) -> Iterator[str]:
 
 
 def _format_blocker(match: re.Match[str]) -> str:
-    """Return the text of a blocker, limited to what a user would read.
+    """Return the text of a blocker, limited to a length that a user would read.
 
-    It is stored in the journal, and displayed wherever the package is.
+    The text is stored in the journal, and displayed wherever the package is.
     """
     blocker = match[2][: 2 * _MAX_BLOCKER_CHARACTERS].strip()
     if len(blocker) <= _MAX_BLOCKER_CHARACTERS:

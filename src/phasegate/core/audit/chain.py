@@ -42,14 +42,14 @@ class ChainHead(NamedTuple):
 
 
 class ChainBreak(NamedTuple):
-    """The first entry or line that differs from what was written, and why."""
+    """The first entry or line that was changed after it was written, and the reason."""
 
     position: int
     why: str
 
 
 def encode_fields(fields: Iterable[bytes]) -> bytes:
-    """Encode fields unambiguously: each one after its length in eight bytes."""
+    """Encode fields unambiguously: each field follows its length in eight bytes."""
     return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
 
 
@@ -59,7 +59,7 @@ def chain_origin_hash(store_id: str) -> str:
 
 
 def compute_entry_hash(previous: str, entry: ChainEntry) -> str:
-    """Return the hash that binds an entry to all previous ones."""
+    """Return the hash that links an entry to all previous ones."""
     position, feature, seq, ts, kind, payload = entry
     texts = (previous, str(position), feature, str(seq), ts, kind)
     encoded = (text.encode("utf-8", "surrogatepass") for text in texts)

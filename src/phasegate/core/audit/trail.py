@@ -113,10 +113,10 @@ class TrailLine(NamedTuple):
 
 
 class TrailScan(NamedTuple):
-    """Result of scanning a trail.
+    """The result of scanning a trail.
 
-    Its complete lines, the hash of the last, the bytes of an unfinished one, and the first broken
-    one.
+    It has the complete lines, the hash of the last of them, the bytes of an incomplete line, and
+    the first broken line.
     """
 
     lines: int
@@ -190,7 +190,10 @@ def _escape_surrogates(text: str) -> str:
 
 
 def scan_trail(data: bytes, previous: str) -> TrailScan:
-    """Check a trail line by line. An unfinished last line is no break: a crash leaves one."""
+    """Check a trail line by line.
+
+    An incomplete last line is not a break, because a crash can leave one.
+    """
     complete, newline, partial = data.rpartition(b"\n")
     count = 0
 

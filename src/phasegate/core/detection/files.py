@@ -138,7 +138,7 @@ def get_nested(tables: object, *keys: str) -> object:
 
 
 def get_table(tables: object, *keys: str) -> dict[str, object]:
-    """Return the table at a path of keys, an empty one if there is none."""
+    """Return the table at a path of keys; an empty table if there is none."""
     table = get_nested(tables, *keys)
     if isinstance(table, dict):
         return table

@@ -212,9 +212,8 @@ def _detect_manager(files: ProjectFiles, manifest: Mapping[str, object]) -> _Pac
 
 
 def _find_manager_package(name: str, version: str, files: ProjectFiles, is_berry: bool) -> str:
-    """Return the npm package of the manager.
-
-    Its version is the one that the project or its lock file requires.
+    """Return the npm package of the manager, with the version that the project or its lock file
+    requires.
     """
     if name == "yarn" and (is_berry or (version and not version.startswith("1."))):
         return f"@yarnpkg/cli-dist@{version or '4'}"
@@ -267,9 +266,9 @@ def _propose_setups(
 
 
 def _build_prepare_step(scripts: Mapping[str, str], manager: str) -> str:
-    """Run the `prepare` script, which builds what the tests may import.
+    """Return the command for the `prepare` script, which builds files that the tests may import.
 
-    One that only installs git hooks is skipped.
+    A script that only installs git hooks is skipped.
     """
     prepare = scripts.get("prepare", "")
     if not prepare or re.search(r"husky|lefthook|simple-git-hooks|pre-commit|lint-staged", prepare):

@@ -16,7 +16,7 @@ def build_order_event(
 ) -> events.AnyFeatureEvent:
     """Build the event of an order in `workflow.orders.ORDERS`.
 
-    `phase` is the target of `back`; `at_forge` tells `complete` to merge at the forge.
+    `phase` is the target of `back`. With `at_forge`, `complete` merges on the forge.
     """
     built: dict[str, events.AnyFeatureEvent] = {
         "advance": events.Advanced(by),

@@ -48,7 +48,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def compile_any(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """Compile several patterns to one expression that matches what any of them matches."""
+    """Compile several patterns to one expression that matches if any of them does."""
     return re.compile(
         "|".join(compile_pattern(pattern).pattern for pattern in patterns) or r"(?!)", re.DOTALL
     )

@@ -279,7 +279,7 @@ class Scope:
         return has_lock_name and find_path_problem(path) is None and not self.is_in_own_folder(path)
 
     def is_in_own_folder(self, path: str) -> bool:
-        """Return True if a path would end up in our records, caches or checkouts once merged."""
+        """Return True if a merged path would be in Phasegate's records, caches or checkouts."""
         return not self._own_folders.isdisjoint(list_path_and_parents(fold_path(path)))
 
     def needs_approval(self, path: str) -> bool:
@@ -287,7 +287,8 @@ class Scope:
         return path not in self._exceptions and is_protected(path, self._protected)
 
     def is_litter(self, path: str) -> bool:
-        """Return True for leftovers of tools and our own files: never collected, never checked.
+        """Return True for leftovers of tools and Phasegate's own files, which are never collected
+        or checked.
 
         A file that is listed by its exact name is never litter.
         """

@@ -90,7 +90,7 @@ def _find_overlapping_entries(one: WorkPackage, other: WorkPackage) -> tuple[tup
 
 
 def render_plan(view: PlanView) -> Iterator[str]:
-    """Yield the graph wave by wave: each package, what it waits for and why."""
+    """Yield the graph wave by wave: each package, its dependencies and their reasons."""
     packages = _pluralize(len(view.packages), "package")
     waves = _pluralize(len(view.waves), "wave")
     yield f"{view.feature}: {packages} in {waves}"

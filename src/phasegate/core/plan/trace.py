@@ -114,7 +114,7 @@ def _build_id_finder(ids: Sequence[str]) -> Callable[[str], frozenset[str]]:
 
 
 def render_trace(traced: Sequence[RequirementTrace]) -> Iterator[str]:
-    """Yield the report: every requirement with what was found, then a summary of the gaps."""
+    """Yield the report: every requirement with its packages, commits and tests, then the gaps."""
     for trace in traced:
         yield f"{trace.id}  {trace.text}".rstrip()
         yield f"  packages  {', '.join(trace.packages) or '-'}"

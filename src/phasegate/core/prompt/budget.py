@@ -162,7 +162,7 @@ def _place_pieces(
         if costs[index] <= available and not pieces[index].unread_bytes:
             piece: _KeptPiece | None = _KeptPiece(index, pieces[index].item, costs[index], None)
         else:
-            # A piece that is cut leaves the others what they need, or half of the room
+            # A piece that is cut leaves enough for the others, but uses at least half of the space
             share = min(available, max(available - wanted, available // 2))
             piece = _shorten_piece(index, pieces[index], share, marker)
 
@@ -176,7 +176,7 @@ def _place_pieces(
 def _shorten_piece(
     index: int, piece: ContextPiece, available: int, marker: str
 ) -> _KeptPiece | None:
-    """Cut a piece to the room, its tags included; None if too little would be left."""
+    """Cut a piece to the available tokens, including its tags; None if too little would be left."""
     # A control character in the content adds an attribute to the tag
     content = "" if is_xml_safe(piece.content) else "\0"
     frame = estimate_item_tokens(ContextItem(piece.kind.value.item_type, piece.name, content))

@@ -1,4 +1,4 @@
-"""Unified prompt: one structure for every agent, with one XML form."""
+"""The unified prompt: one structure for all agents, with one XML form."""
 
 from __future__ import annotations
 

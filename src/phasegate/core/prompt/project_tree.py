@@ -56,7 +56,7 @@ class _Folder:
 class _Row(NamedTuple):
     """One line of the tree, and the folder that it represents.
 
-    `counts` describes what is not shown below it.
+    `counts` describes the entries below it that are not shown.
     """
 
     depth: int

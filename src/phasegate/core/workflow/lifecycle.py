@@ -70,7 +70,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a transition is not possible now, and a hint about what is."""
+    """Why a transition is not possible now, and a hint about what is possible."""
 
     reason: str
     hint: str = ""

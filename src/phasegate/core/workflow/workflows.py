@@ -58,7 +58,7 @@ WORKFLOWS: dict[str, tuple[str, ...]] = {
     "quick": ("01-requirements", "06-implementation", "08-code-review"),
 }
 
-# What the user is asked to describe at the start. None: the workflow starts without a description.
+# The subject that the user describes at the start; None if no description is needed.
 DESCRIPTION_NOUNS: dict[str, str | None] = {
     "feature": "feature",
     "fix": "bug",
@@ -113,7 +113,7 @@ def gate_name(key: str) -> str:
 
 
 def workflow_noun(workflow_type: str, custom_noun: str | None = None) -> str | None:
-    """Return what the user describes at the start of a workflow; None if nothing."""
+    """Return the subject that the user describes at the start of a workflow; None if none."""
     if workflow_type in DESCRIPTION_NOUNS:
         return DESCRIPTION_NOUNS[workflow_type]
     return custom_noun or DEFAULT_NOUN

@@ -162,7 +162,7 @@ class BaseTree:
         self.package = package
         self.start = start
         self.cache = SetupCache(project.location.data_folder / "setups")
-        # Store reports for later
+        # Whether reports are stored for later runs
         self.keeps_report = True
         # The latest commit without agents' work. None if the history does not show it: then nothing
         # is cached and nothing is trusted.
@@ -171,7 +171,8 @@ class BaseTree:
     def find_setup_place(self, commit: str, plan: CommandPlan) -> SetupCacheSlot | None:
         """Return the cache slot for the setup of a commit.
 
-        It is the one of the user's tree, if no input of the setup was changed since.
+        If no input of the setup has changed since the user's commit, the slot of that commit is
+        used.
         """
         if self.user_commit is None:
             return None
@@ -218,7 +219,7 @@ class BaseTree:
         return placed
 
     def _make_setup_key(self, commit: str, root: str) -> str | None:
-        """Return the cache key of a root's setup at a commit; None if it is not a root there."""
+        """Return the cache key of a root's setup at a commit; None if the root does not exist."""
         plans = [
             one.plan
             for one in make_check_plans(self.project, self.package, commit, commit)
@@ -233,7 +234,7 @@ class BaseTree:
         return None
 
     def _list_environment(self, commit: str) -> tuple[str, ...]:
-        """Return what influences the results of setups and checks besides the tree.
+        """Return the conditions besides the tree that influence the results of setups and checks.
 
         These are the sandbox level and the missing submodules.
         """

@@ -1,4 +1,4 @@
-"""Plan the checks of a commit: those of its own tree, and those of the tree it started from."""
+"""Plan the checks of a commit, from its own tree and from the tree that the work started from."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _make_plan(
 def _list_setup_candidates(
     detected: DetectedProject | None, configured: dict[str, str]
 ) -> tuple[SetupCandidate, ...]:
-    """Return the setups in order. A configured test command overrides the one of a setup."""
+    """Return the setup candidates in order. A configured test command overrides a candidate's."""
     setups = detected.setups if detected else ()
     if Purpose.TEST in configured:
         return tuple(setup._replace(test_command="") for setup in setups)
@@ -98,8 +98,10 @@ def _list_setup_candidates(
 def resolve_checks(
     project: Project, package: WorkPackage, profile: str, root: str
 ) -> PackageChecks:
-    """Return the checks of a package; missing ones come from the configuration of its root, or of
-    the root's profile.
+    """Return the checks of a package.
+
+    Checks that the package does not set come from the configuration of its root, or of the root's
+    profile.
     """
     tables = project.config.checks
     at_root = next((table for table in tables.values() if table.root == root), None)

@@ -36,7 +36,7 @@ class DetachedRun(NamedTuple):
 
 
 class StopReport(NamedTuple):
-    """The processes that were asked to stop, and whether all of them did in time."""
+    """The processes that received a stop request, and whether all of them ended in time."""
 
     feature: str
     processes: tuple[LockHolder, ...]
@@ -105,7 +105,7 @@ def _read_progress(location: Location, feature: str, after_seq: int = 0) -> tupl
 
 
 def _report_early_exit(run: DetachedRun, code: int, log_offset: int) -> DetachedRun:
-    """Return the end of a run that has ended already; raise the error of one that was refused."""
+    """Return the result of a run that has already ended; raise its error if the run was refused."""
     if code in (0, 1):
         return run._replace(exit_code=code)
 

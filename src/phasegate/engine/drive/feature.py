@@ -135,10 +135,10 @@ def drive_feature_with(
 def run_single_step(
     context: DriverContext, slug: str, step: Step, options: RunOptions, *, is_first: bool
 ) -> tuple[Feature, bool]:
-    """Run one step of a feature for a driver on another machine that has decided on it.
+    """Run one step of a feature that a driver on another machine has chosen.
 
-    Return the state, and whether to continue. If another step is due by now, nothing is done: the
-    driver decides again.
+    Return the state, and whether to continue. If a different step is due by now, do nothing: the
+    driver then decides again.
     """
     project = context.project
     with feature_lock(project.location.locks_folder, slug, f"step {step}", project.now()):
@@ -198,7 +198,10 @@ class _FeatureDriver:
         return self._journal.unit.slug
 
     def prepare(self, *, is_first: bool = True) -> None:
-        """Prepare the branch and close lost jobs; `is_first`: before the first step of a run."""
+        """Prepare the branch and close lost jobs.
+
+        `is_first` is set before the first step of a run.
+        """
         if not self._feature.workflow.is_active:
             return
 

@@ -1,4 +1,4 @@
-"""Find the work of `phasegate sync`: issues that start a workflow, features at the forge."""
+"""Find the work of `phasegate sync`: issues that start a workflow, and features on the forge."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
 
 
 def list_features_at_forge(project: Project, store: RunRecord) -> list[str]:
-    """Return the features whose next step, or that of a package, may be at the forge."""
+    """Return the features that may wait for the forge, themselves or with one of their packages."""
     steps = (*FORGE_STEPS, Step.PACKAGES) if uses_package_pull_requests(project) else FORGE_STEPS
     active = (one.feature for one in read_workflows(store) if one.is_active)
     features = ((slug, read_feature(store, slug)) for slug in active)

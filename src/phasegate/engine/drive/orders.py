@@ -106,7 +106,7 @@ def start_workflow(
 
 
 def select_feature(project: Project, store: RunRecord, feature: str | None) -> str:
-    """Return the feature of an order: the requested one, else the only active one."""
+    """Return the feature that an order is for: the requested one, or the only active one."""
     workflows = read_workflows(store)
     chosen = lifecycle.choose_workflow(workflows, feature)
     if isinstance(chosen, Refusal):

@@ -1,6 +1,6 @@
 """Run the packages of a feature in parallel.
 
-Every package runs in a thread of its own; one thread records their ends.
+Every package runs in its own thread; one thread records their results.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class PackagePool:
     def _has_steps_since_start(self, name: str) -> bool:
         """Return True if a package has advanced since its last start.
 
-        Otherwise its block is an older one that was resolved since.
+        If it has not, its blocker is an older one that was resolved in the meantime.
         """
         has_steps = False
 

@@ -71,7 +71,7 @@ class FleetRun(NamedTuple):
 
 
 class ResumedFeature(NamedTuple):
-    """An open feature, and what was done about it."""
+    """An open feature, and the result of resuming it."""
 
     feature: str
     outcome: str
@@ -146,7 +146,7 @@ async def run_on_fleet(
 
 
 def failure_reason(failure: WorkflowFailureError) -> tuple[str, str]:
-    """Return why a feature failed and what to do, as reported by the worker."""
+    """Return the reason and the remedy of a failed feature, as reported by the worker."""
     cause: BaseException | None = failure.cause
     if isinstance(cause, ActivityError):
         cause = cause.cause
@@ -157,9 +157,9 @@ def failure_reason(failure: WorkflowFailureError) -> tuple[str, str]:
 
 
 async def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: bool) -> None:
-    """Cancel the running step of a feature, so that the next one is decided again.
+    """Cancel the running step of a feature, so that its workflow decides the next step again.
 
-    `ends_feature`: the feature has ended; its workflow is started to clean up.
+    With `ends_feature`, the feature has ended, and its workflow is started to clean up.
     """
     client = await connect_to_temporal(project)
     if ends_feature:

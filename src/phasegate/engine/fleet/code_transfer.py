@@ -78,7 +78,8 @@ class FeatureCodeTransfer:
         self._remote_refs: dict[str, str] = {}
 
     def fetch_published(self, record: RecordReader, base: str) -> None:
-        """Fetch what another machine published last, and publish with this machine's claim.
+        """Fetch the code that another machine published last, and publish it with this machine's
+        claim.
 
         From then on no other machine can publish.
         """

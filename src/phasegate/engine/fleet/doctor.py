@@ -1,4 +1,4 @@
-"""`fleet doctor`: test what a machine needs to be part of a fleet."""
+"""Test whether a machine meets the prerequisites of a fleet (`fleet doctor`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Copy a fleet's record to this machine, with what is known of its workers.
+"""Copy a fleet's record to this machine, with the state of its workers.
 
-Interfaces read the copy like a repository. The server knows whether a worker runs a step; if it
-does not answer, the record only shows when the last event was written.
+Interfaces read the copy like a repository. The Temporal server knows whether a worker runs a step.
+If the server does not respond, the record only shows when the last event was written.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def keep_copy_updated(copy: Path) -> Iterator[None]:
 def _build_fleet_status(
     project: Project, recorded: dict[str, str], foreign: Mapping[str, str]
 ) -> FleetStatus:
-    """Return what is known of the workers.
+    """Return the known state of the workers.
 
-    Without the server, a recent event shows that a worker is running.
+    If the server does not respond, a recent event shows that a worker is running.
     """
     now_s = time.time()
 

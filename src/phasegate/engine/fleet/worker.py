@@ -104,7 +104,7 @@ class FleetWorker:
         self.own_queue = f"{fleet_queue_name(project)} worker {self._name}"
         self.available_agents = frozenset(list_usable_agents(load_folder_config(root)))
         self._stops: set[StopEvent] = set()
-        # Number of the claim of the last step here, by feature
+        # By feature: the number of the claim under which this worker ran its last step
         self._claims: dict[str, int] = {}
         self._max_features = project.config.fleet.features_per_worker
         # Ids of the trail writers of running steps
@@ -126,7 +126,9 @@ class FleetWorker:
 
     @activity.defn(name="adopt")
     def adopt(self, adoption: AdoptionRequest) -> FeatureClaim:
-        """Return the last claim to a feature; claim it if that one is given up or missing."""
+        """Return the last claim to a feature; make a new claim if the last one was given up or is
+        missing.
+        """
         project = open_project(self._root)
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
         claims = bucket.list_paths(f"fleet/{adoption.slug}/home")
@@ -223,9 +225,9 @@ class FleetWorker:
 
     @contextmanager
     def _hold_feature(self, slug: str) -> Iterator[None]:
-        """Count a feature towards this worker's capacity, also shortly after the step.
+        """Count a feature towards this worker's capacity during a step and shortly after it.
 
-        The next step follows at once.
+        The next step usually follows at once.
         """
         self._held_until_s[slug] = inf
         try:

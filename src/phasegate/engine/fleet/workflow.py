@@ -55,9 +55,9 @@ class FleetRunRequest(msgspec.Struct, frozen=True):
 
 
 class AdoptionRequest(msgspec.Struct, frozen=True):
-    """Request for a worker that takes a feature.
+    """A request to a worker to claim a feature.
 
-    `gone` is the number of the claim that is given up; 0 for none.
+    `gone` is the number of the claim that is given up; 0 if there is none.
     """
 
     slug: str

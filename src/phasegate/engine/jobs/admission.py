@@ -55,14 +55,14 @@ class CapReached(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """What a job needs besides its assignment."""
+    """The data that a job needs in addition to its assignment."""
 
     # The row that the journal has from the start of the job
     started_row: JobRow
     cap_reached: CapReached | None
     # True if a fallback agent is available when this one is rate-limited
     has_fallback: bool
-    # Rate limits of this agent in a row
+    # Number of consecutive rate limits of this agent
     consecutive_limits: int
     handle_request: SpoolRequestHandler
     start_outside_monitor: Callable[[], OutsideMonitor]

@@ -41,7 +41,7 @@ class JobEnd(NamedTuple):
     retry_at_s: float = 0.0
     # `BLOCKER:` lines from any part of the output
     blockers: tuple[str, ...] = ()
-    # For the user
+    # Notices for the user
     notices: tuple[str, ...] = ()
     # Journal rows that are appended in the same step as the end
     rows: tuple[NewEvent, ...] = ()
@@ -55,7 +55,7 @@ def interpret_job_end(
     now_s: float,
     consecutive_limits: int = 0,
 ) -> JobEnd:
-    """Return what the end of a job means. Only a normal end with a valid answer is DONE.
+    """Interpret the end of a job. Only a normal end with a valid answer is DONE.
 
     `consecutive_limits` is the number of rate limits in a row that this agent had before this run:
     without a known reset time, each one doubles the wait.
@@ -77,7 +77,7 @@ def interpret_job_end(
             retry_at_s = now_s + rate_limit_backoff_s(consecutive_limits)
         end = _classify_rate_limit(end, retry_at_s, now_s, has_fallback)
     elif end.outcome is JobEndKind.UNREADABLE and finished.sigterm_sent:
-        # It ran out of time once; asked again, it would do so again
+        # It ran out of time, and would do so again in another attempt
         reason = f"{describe_early_stop(finished)}: {end.reason}"
         end = end._replace(outcome=JobEndKind.FAILED, reason=reason)
     elif end.outcome is JobEndKind.BLOCKED and answer.response is not None:

@@ -34,7 +34,8 @@ class _StartedCommand(NamedTuple):
 class LiveTrail:
     """Writes the events of a running agent to its trail, up to a limit.
 
-    A command is written together with its result, or without one before the next command.
+    A command is written together with its result. If the next command starts first, it is written
+    without a result.
     """
 
     def __init__(

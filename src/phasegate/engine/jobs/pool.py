@@ -23,7 +23,7 @@ class TaskResult(NamedTuple, Generic[R]):
 
 
 class ThreadPool(Generic[R]):
-    """Runs every task in a daemon thread of its own. One thread starts tasks and waits for them."""
+    """Runs every task in its own daemon thread. One thread starts tasks and waits for them."""
 
     def __init__(self) -> None:
         self._running: dict[str, Thread] = {}

@@ -1,4 +1,4 @@
-"""Reserve ports and a data folder for a job, so that it can start servers beside other jobs."""
+"""Reserve ports and a data folder for a job, so that parallel jobs can run servers."""
 
 from __future__ import annotations
 

@@ -138,7 +138,9 @@ class _FeatureRequests:
         return _make_answer(cards, text, request.as_json)
 
     def write_artifact(self, request: ArtifactWriteRequest) -> SpoolAnswer:
-        """Store an artifact; refuse secrets, foreign paths and too large ones."""
+        """Store an artifact; refuse secrets, paths outside its folder and content that is too
+        large.
+        """
         content = request.content.encode()
         path = request.relative_path
 
@@ -182,7 +184,7 @@ def _hide_other_features(overview: Overview, feature: str) -> Overview:
 
 
 def _check_spec(request: SpecCheckRequest) -> SpoolAnswer:
-    """Check a spec. The request contains its text: a path from an agent is never opened here."""
+    """Check a spec. The request contains the text, because a path from an agent is never opened."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / (Path(request.path).name or "spec.md")
         path.write_text(request.content, encoding="utf-8")

@@ -51,15 +51,15 @@ class StepContext(NamedTuple):
     # The text of every package document, as last loaded
     package_documents: Mapping[str, str] = {}
     packages: tuple[PackageRow, ...] = ()
-    # Of the package
+    # Exceptions of the package
     scope_exceptions: tuple[ScopeException, ...] = ()
-    # Of the package, or of all packages for a feature
+    # Claims about the package; for a feature, about all of its packages
     claims: tuple[AgentClaim, ...] = ()
-    # On the feature; not set for a package
+    # Spending of the feature; not set for a package
     spent: Spending = Spending()
     # Head of the audit chain; not set for a package
     chain_head: str = ""
-    # Stored by the agents of the package or of the feature
+    # Artifacts that agents of the package or feature have stored
     artifacts: tuple[StoredArtifact, ...] = ()
     # The implementers of a package; for a feature, its last job
     workers: tuple[UnitWorker, ...] = ()

@@ -1,4 +1,4 @@
-"""Read from the journal what a step may know."""
+"""Read the context of a step from the journal."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class JobTrail:
     def write(self, entry: TrailEvent, at: str = "") -> None:
         """Append an entry with the time `at`, or the current time.
 
-        A time before that of the last entry is replaced by that one.
+        If the time is before that of the last entry, the time of the last entry is used.
         """
         self.write_all([(at, entry)])
 

@@ -59,7 +59,10 @@ def select_current_artifacts(
 
 
 def read_artifact_versions(record: RecordReader, feature: str) -> list[StoredArtifact]:
-    """Return all versions of all artifacts, oldest first. Replaced versions use space too."""
+    """Return all versions of all artifacts, oldest first.
+
+    Replaced versions are included, because they use space too.
+    """
     events = (recorded for recorded in record.events(feature) if recorded.kind == ARTIFACT_WRITTEN)
     return [read_json(recorded.payload, StoredArtifact) for recorded in events]
 

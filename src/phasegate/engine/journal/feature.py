@@ -33,7 +33,7 @@ def read_feature(reader: RecordReader, slug: str) -> Feature | None:
 
 
 def read_workflows(reader: RecordReader) -> list[Workflow]:
-    """Return the workflow of every feature; the one started, advanced or selected last is first."""
+    """Return all workflows, the most recently started, advanced or selected first."""
     return [make_workflow(row) for row in reader.workflows()]
 
 
@@ -134,7 +134,7 @@ def make_default_feature(
 
 
 def write_feature_view(project: Project, reader: RecordReader, feature: Feature) -> None:
-    """Write state.json for a feature, or for the next active one if it has ended."""
+    """Write state.json for a feature; if it has ended, for the next active feature."""
     shown: Workflow | None = feature.workflow
     if not feature.workflow.is_active:
         shown = next(

@@ -125,7 +125,10 @@ def parse_planned_packages(slug: str, documents: Mapping[str, str]) -> dict[str,
 
 
 def find_package(reader: RecordReader, package_id: str, feature: str | None) -> PlannedPackage:
-    """Return the package of an id. `feature` is required if several features have one."""
+    """Return the package with an id.
+
+    `feature` is required if several features have a package with this id.
+    """
     if feature:
         features = [feature]
     else:
@@ -244,7 +247,7 @@ def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
 
 
 def find_package_phase(reader: RecordReader, feature: str) -> str:
-    """Return the phase in which a feature's packages run; without a workflow, the default one."""
+    """Return the phase in which a feature's packages run; the default phase without a workflow."""
     phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
     return next(
         (key for key in phases if get_phase(key).work is PhaseWork.PACKAGES), "06-implementation"
@@ -262,7 +265,7 @@ class PackageReport(NamedTuple):
     commit: str
     reason: str
     remediation: str
-    # Of the real pull request; a URL from an agent is only a claim
+    # URL of the pull request that Phasegate created; a URL from an agent is only a claim
     pr_url: str = ""
 
     @property

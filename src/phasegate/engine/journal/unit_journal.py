@@ -179,7 +179,7 @@ class UnitJournal(Generic[S, E]):
         try:
             yield
         except (Interrupted, PhasegateError):
-            # The error that ended the run is more important than one from here
+            # The error that ended the run is more important than an error of this append
             with suppress(PhasegateError):
                 self._finish()
             raise

@@ -102,7 +102,7 @@ def notify_failure(
 ) -> None:
     """Notify the user that a run has failed with an error.
 
-    Not if another process runs the feature: that one sends notifications.
+    Nothing is sent if another process runs the feature, because that process sends notifications.
     """
     is_locked = find_live_holder(project.location.locks_folder, slug) is not None
     if read_feature(store, slug) is not None and not is_locked:
@@ -172,7 +172,7 @@ def _claim_notification(
 ) -> int | None:
     """Claim the notification of the last event; return the number of that event.
 
-    None if it was claimed before. Of two processes, one succeeds.
+    Return None if it was already claimed. If two processes try, one succeeds.
     """
     while True:
         seq = store.last_seq(slug)

@@ -83,7 +83,7 @@ class FeatureBranch(NamedTuple):
     ) -> tuple[str, ...]:
         """Return the paths that changed since the reviewed commit, except expected ones.
 
-        Empty if there was no review.
+        The result is empty if there was no review.
         """
         if not judged_commit:
             return ()
@@ -93,7 +93,7 @@ class FeatureBranch(NamedTuple):
         return tuple(change.path for change in changes if not expected.covers(change.path))
 
     def commit_files(self, files: Mapping[str, bytes | None], message: str) -> str:
-        """Commit files to the branch (None deletes one); return the new head.
+        """Commit files to the branch and return the new head; None as content deletes a file.
 
         No commit is made if nothing changes.
         """

@@ -79,7 +79,7 @@ class RunRecord(Journal, RecordReader, Protocol):
     """Read and write access to the record, for drivers."""
 
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events that do not depend on what the feature's last step was."""
+        """Append events that do not depend on the feature's last step."""
 
     def anchor(self) -> None:
         """Anchor the audit chain, so that later changes are detected.

@@ -34,9 +34,9 @@ class Project(NamedTuple):
     stop: StopEvent
     refs: Refs
     document_store: DocumentStore
-    # Of the running jobs, by id; the one with the latest event is last
+    # Activities of the running jobs, by id; the job with the latest event is last
     activities: MutableMapping[str, Activity]
-    # Of the checks that run now
+    # Commands of the checks that are running
     running_commands: MutableMapping[str, RunningCommand]
     clock: Clock = SystemClock()
     # Git directory of the linked worktree that the user is in

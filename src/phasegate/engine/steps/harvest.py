@@ -256,7 +256,7 @@ class AgentChanges:
         )
 
     def commit_to_branch(self) -> Harvest:
-        """Commit what the agent may deliver to the work's branch. Safe to repeat."""
+        """Commit the changes that the agent may deliver to the work's branch. Safe to repeat."""
         assert not isinstance(self._observation, CheckoutTooLarge)
         harvest = harvest_checkout(
             self.checkout,

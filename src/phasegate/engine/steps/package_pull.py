@@ -74,7 +74,7 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
         super().__init__(workspace.project, target, context.started_at)
 
     def check_before_publish(self) -> PackageHeld | None:
-        """Hold the package if the feature's branch here and on the forge have diverged."""
+        """Hold the package if the local feature branch and the one on the forge have diverged."""
         problem = self._sync_base()
         return PackageHeld(*problem) if problem else None
 
@@ -97,7 +97,7 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
         )
 
     def _sync_base(self) -> ForgeProblem | None:
-        """Fast-forward the feature's branch here or on the forge, whichever is behind."""
+        """Fast-forward the local feature branch or the one on the forge, whichever is behind."""
         base = self.target.base
         repository = self.project.repository
         local = read_refs(repository, BRANCH_PREFIX + base)[BRANCH_PREFIX + base]

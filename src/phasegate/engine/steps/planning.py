@@ -158,7 +158,9 @@ class PackagePlanner(NamedTuple):
 
     @property
     def _is_requested_by_user(self) -> bool:
-        """Return whether the user asked for more: only a user returns a feature to its packages."""
+        """Return whether the user requested more work: only a user returns a feature to its
+        packages.
+        """
         return self.feature.phase.work is PhaseWork.PACKAGES and not self.feature.closing
 
     def _is_in_feature(self, name: str) -> bool:
@@ -259,7 +261,7 @@ class PackagePlanner(NamedTuple):
 
 
 def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str]]:
-    """Return what a package's document asks for, without its number.
+    """Return the part of a package's document that defines its work, without its number.
 
     The rest of the document describes the project, which changes between plans.
     """

@@ -55,7 +55,7 @@ class PullTarget(NamedTuple):
     # Remarks that were accepted so far; the last `unanswered` of them have no reply yet
     remarks: tuple[AcceptedRemark, ...]
     unanswered: int
-    # Of the pull request, once it is published
+    # Number of the pull request, once it is published
     number: int = 0
     url: str = ""
     published_head: str = ""
@@ -96,7 +96,7 @@ class PullRequestSteps(ABC, Generic[E]):
         """Check the head merged into the base. Events in the result stop the merge."""
 
     def publish_notices(self) -> tuple[str, ...]:
-        """Return what the user should know when the pull request is published."""
+        """Return notices for the user about the publication of the pull request."""
         return ()
 
     def finish_merge(self, commit: str) -> StepResult[E]:
@@ -288,7 +288,7 @@ class PullRequestSteps(ABC, Generic[E]):
 
 
 def _is_contained(repository: Repository, commit: str, head: str) -> bool:
-    """Return whether a commit that may be unknown here is in the history of a head."""
+    """Return whether a commit, which the local repository may lack, is in the history of a head."""
     return resolve_commit(repository, commit) is not None and is_ancestor(repository, commit, head)
 
 

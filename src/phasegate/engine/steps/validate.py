@@ -1,4 +1,4 @@
-"""Check a package's commit, and compare what agents claimed with the evidence."""
+"""Check a package's commit, and compare the claims of agents with the evidence."""
 
 from __future__ import annotations
 

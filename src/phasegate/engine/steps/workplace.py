@@ -235,7 +235,7 @@ def review_folder(project: Project, name: str) -> Path:
 
 
 def copy_for_review(project: Project, name: str, commit: str) -> Path:
-    """Copy a commit to a throw-away folder: changes there have no effect."""
+    """Copy a commit to a temporary folder, in which changes have no effect."""
     folder = review_folder(project, name)
     if folder.exists():
         remove_tree(folder)
@@ -249,9 +249,10 @@ def current_branch(project: Project) -> str:
 
 
 def resolve_branch_and_head(project: Project, *preferred: str) -> tuple[str, str]:
-    """Return the first existing branch of these, and its head.
+    """Return the first of these branches that exists, and its head.
 
-    The fallback is the branch that the user has checked out; only then is one required.
+    If none exists, the branch that the user has checked out is used; a detached HEAD is then an
+    error.
     """
     git_dir = project.worktree_git_dir or project.repository.git_dir
     head = (git_dir / "HEAD").read_text(encoding="utf-8").strip()

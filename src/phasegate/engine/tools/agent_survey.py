@@ -237,9 +237,9 @@ def _missing_sign_in(
 
 
 def find_missing_sign_in(agent: AgentSettings) -> MissingPrerequisite | None:
-    """Return what an agent's program lacks to reach its model.
+    """Return the sign-in that an agent's program lacks to reach its model.
 
-    None for a custom command, which may authenticate in another way.
+    Return None for a custom command, which may authenticate in another way.
     """
     row = resolve_harness_row(agent.harness, agent.command)
     if agent.command and agent.harness != ACP:

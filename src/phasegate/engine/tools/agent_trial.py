@@ -45,7 +45,7 @@ class RoundTrip(NamedTuple):
 
     agent: str
     ok: bool
-    # Of a failure
+    # Why the trial failed
     reason: str
     remedy: str
     # Shortened

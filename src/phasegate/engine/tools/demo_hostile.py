@@ -119,7 +119,7 @@ def _check_stopped(agent: HostileAgent, report: PackageReport, store: Store) -> 
 
 
 def _last_failure(store: Store, package: str) -> str:
-    """Return what the manifest found wrong in a package's last round."""
+    """Return the failures of the manifest in a package's last round."""
     events = [
         read_package_step(one.payload) for one in store.events(SLUG) if one.kind == PACKAGE_STEP
     ]

@@ -1,4 +1,6 @@
-"""`discover`: an agent proposes how a project is set up and tested; what passes is kept."""
+"""Let an agent propose how a project is set up and tested, and keep the commands that pass
+(`discover`).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Discovery(NamedTuple):
 def discover_checks(
     project: Project, store: Store, commit: str, agent: str | None, listener: OnCommand
 ) -> Discovery:
-    """Ask an agent, run its proposal on a clean checkout of a commit, and keep what passes."""
+    """Ask an agent, run its proposal on a clean checkout of a commit, and keep the passing
+    commands.
+    """
     known = make_whole_base(project, commit).get_reports(listener)
     member = choose_agent(project, "review", "", agent)
     text = render_instructions(
@@ -235,9 +239,9 @@ def _is_command_text(text: str) -> bool:
 def with_commands(
     text: str, name: str, commands: Mapping[str, str], *, root: str | None = None
 ) -> str:
-    """Return a configuration with these commands in a table of checks.
+    """Return the text of a configuration with these commands in the table `[checks.NAME]`.
 
-    Other lines are unchanged.
+    The table is added if it is missing. Other lines are unchanged.
     """
     keys = {**({} if root is None else {"root": root}), **commands}
     new = [f"{key} = {_quote_toml(line)}\n" for key, line in keys.items()]

@@ -74,7 +74,7 @@ class ArtifactFiles:
         self.features_folder = self._project.config.paths.features.rstrip("/")
 
     def write(self, slug: str, path: str, content: bytes) -> ListedArtifact:
-        """Write an artifact of an existing feature; return what was written and where."""
+        """Write an artifact of an existing feature; return its path and where it was written."""
         features = self._list_features()
         if require_slug(slug) not in features:
             raise ConfigError(

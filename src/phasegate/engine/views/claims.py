@@ -64,7 +64,7 @@ def read_agent_claims(reader: StoreReader, feature: str, package: str) -> tuple[
 
 
 def find_pull_request_url(reader: StoreReader, feature: str, package: str) -> str:
-    """Return the URL of the pull request that a package has on the forge; empty without one."""
+    """Return the URL of a package's pull request on the forge; empty if there is none."""
     url = ""
 
     for recorded in reader.events(feature):
@@ -89,7 +89,7 @@ def render_agent_claims(claims: Sequence[AgentClaims]) -> Iterator[str]:
 def render_claims(
     agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield what an agent says, and what was observed instead."""
+    """Yield an agent's claims, and the observed facts that contradict them."""
     for name in RESULT_TEXT_FIELDS:
         if value := words.get(name):
             text = "; ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -102,7 +102,7 @@ class FeatureView(NamedTuple):
     bars: tuple[TimelineBar, ...]
     now: FeatureStatusView
     spent: Spending
-    # Of the last event
+    # Number of the last event
     seq: int
     # Reported lines, oldest first
     lines: tuple[EventLine, ...] | None = None

@@ -1,4 +1,4 @@
-"""One job of an agent: its prompt, logs, answer and claims, and what was observed."""
+"""Collect the data of one job: its prompt, logs, answer and claims, and the observed facts."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _event_commit(event: StreamEvent) -> str:
 def _read_claims(
     reader: StoreReader, slug: str, job: str
 ) -> tuple[Mapping[str, object] | None, tuple[FalseClaimView, ...]]:
-    """Read what a job claimed, and its false claims."""
+    """Return the claims of a job, and those of them that are false."""
     claimed: Mapping[str, object] | None = None
     falsely: tuple[FalseClaimView, ...] = ()
 

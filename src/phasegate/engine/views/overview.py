@@ -98,16 +98,16 @@ class PackageCard(NamedTuple):
     remediation: str
     since: str
     spent: Spending
-    # Last reported status by task; empty without one
+    # The last reported status of each task; empty if none was reported
     tasks: Mapping[str, str] = {}
     jobs: tuple[JobRow, ...] | None = None
     # Claims in the last results of its agents
     said: tuple[AgentClaims, ...] | None = None
     waits_for: tuple[str, ...] | None = None
     is_ready: bool | None = None
-    # As loaded
+    # The plan as it was loaded
     plan: WorkPackage | None = None
-    # Of its contest, if any
+    # Attempts of its contest, if there is one
     attempts: tuple[AttemptView, ...] | None = None
     # Estimated tokens saved in prompts by delta reviews
     saved_tokens: int | None = None
@@ -124,7 +124,7 @@ class FeaturePackages(NamedTuple):
 
 
 class PendingDecision(NamedTuple):
-    """A decision that waits for the user: what is asked, why, and the allowed orders."""
+    """A decision that waits for the user: the question, the reason, and the allowed orders."""
 
     feature: str
     # Empty if the feature waits
@@ -155,7 +155,7 @@ class FleetFeatureStatus(NamedTuple):
     feature: str
     # Time of the last recorded event
     recorded: str
-    # Worker that runs a step of it; empty without one, or if unknown
+    # Worker that runs a step of the feature; empty if there is none or it is unknown
     worker: str = ""
     # Last heartbeat of that worker
     seen: str = ""
@@ -176,7 +176,7 @@ class UnservedQueue(NamedTuple):
 
 
 class FleetStatus(NamedTuple):
-    """What was known of a fleet's workers when it was last queried."""
+    """The state of a fleet's workers when it was last queried."""
 
     at: str
     bucket: str
@@ -207,7 +207,7 @@ class Overview(NamedTuple):
     hidden: tuple[str, ...] = ()
     # Address of the running web board
     board: str = ""
-    # Of the requested feature
+    # Details of the requested feature
     detail: FeatureView | None = None
     # Between active features
     overlaps: tuple[FeatureOverlap, ...] = ()
@@ -346,7 +346,7 @@ def _hidden_character_notices(reader: StoreReader, feature: str) -> tuple[str, .
 
 
 def read_board_address() -> str:
-    """Return the address of this user's running board; empty without one."""
+    """Return the address of this user's running board; empty if none is running."""
     content = read_regular_file(state_home(os.environ) / BOARD_FILE, MAX_LOCK_FILE_BYTES)
     holder = parse_holder(content) if content else None
     if holder and is_alive(holder):
@@ -478,10 +478,10 @@ def _is_waiting(reader: StoreReader, row: WorkflowRow) -> bool:
 
 
 def find_worker(reader: StoreReader, feature: str, package: str = "") -> Worker | None:
-    """Return the process that works on a feature or package; None without one. Takes no lock.
+    """Return the process that works on a feature or package; None if there is none. Takes no lock.
 
-    A process that gives a short order does not count: a page would offer to stop it, and remove the
-    button a moment later.
+    A process that only executes a short order does not count: a page would offer to stop it, and
+    remove the button a moment later.
     """
     if reader.location.fleet_copy:
         fleet = None if package else read_fleet_status(reader)

@@ -63,7 +63,7 @@ def plan_views(reader: StoreReader | None, feature: str | None) -> list[PlanView
 
 
 def package_view(reader: StoreReader, wanted: str, feature: str | None) -> tuple[PackageCard, str]:
-    """Return one package with its whole record, and its document as loaded."""
+    """Return one package with its whole record, and its document as it was loaded."""
     planned = find_package(reader, wanted, feature)
     slug = planned.package.feature_slug
     card = next((card for card in planned_cards(reader, slug) if card.id == wanted), None)

@@ -11,7 +11,7 @@ from phasegate.storage.reader import StoreReader
 
 
 class SpentBy(NamedTuple):
-    """What one feature, agent or role used, or what was used on one day."""
+    """The usage of one feature, agent or role, or of one day."""
 
     name: str
     runs: int = 0
@@ -21,7 +21,7 @@ class SpentBy(NamedTuple):
 
 
 class SpendingView(NamedTuple):
-    """What all jobs have used, by four keys; highest cost first, days in order."""
+    """The usage of all jobs, grouped by four keys; highest cost first, days in order."""
 
     features: tuple[SpentBy, ...]
     agents: tuple[SpentBy, ...]
@@ -30,7 +30,7 @@ class SpendingView(NamedTuple):
 
 
 class FeatureTile(NamedTuple):
-    """A feature in a list: its card, what it has used, and its running jobs."""
+    """A feature in a list: its card, its usage, and its running jobs."""
 
     card: FeatureCard
     since: str
@@ -40,7 +40,7 @@ class FeatureTile(NamedTuple):
 
 
 def summarize_spending(reader: StoreReader) -> SpendingView:
-    """Sum up what all jobs have used."""
+    """Sum up the usage of all jobs."""
     rows = reader.usage_totals()
     features, agents, roles = (_sum_by_name((str(row[at]), row) for row in rows) for at in range(3))
     days = sorted(_sum_by_name((row[3], row) for row in rows))

@@ -60,7 +60,7 @@ def collect_spans(reader: StoreReader, feature: str | None = None) -> Iterator[S
 
 
 def collect_metrics(reader: StoreReader) -> Iterator[MetricView]:
-    """Yield what agents have used, and the outcomes of gates."""
+    """Yield the usage of agents, and the outcomes of gates."""
     for slug, agent, role, _, runs, tokens, cost_usd, seconds in reader.usage_totals():
         names = {"phasegate.feature": slug, "gen_ai.agent.name": agent, "phasegate.role": role}
         yield MetricView("phasegate.agent.runs", "{run}", runs, names)

@@ -164,7 +164,7 @@ class Board:
         return Response(page, media_type="text/html")
 
     def read_all(self, read: Callable[[StoreReader], Iterable[T]]) -> list[tuple[str, T]]:
-        """Read from every repository; one that cannot be read does not hide the others."""
+        """Read from every repository. A repository that cannot be read does not hide the others."""
         found: list[tuple[str, T]] = []
         for repository, root in self.list_repositories().items():
             with suppress(PhasegateError), self.open_record(root) as reader:
@@ -338,7 +338,7 @@ def _show_overview(board: Board, request: Request) -> Response:
 
 
 def _redirect_to_feature(board: Board, request: Request) -> Response:
-    """Resolve the link that `status` prints, which does not know the repository's name here."""
+    """Resolve the link that `status` prints, which does not contain the board's repository name."""
     slug = request.path_params["slug"]
     found = board.read_all(lambda reader: [name for name in reader.features() if name == slug])
     repositories = [repository for repository, _ in found]
@@ -409,7 +409,7 @@ def _show_package(board: Board, request: Request) -> Response:
 
 
 def _show_protected_change(board: Board, request: Request) -> Response:
-    """Show what an agent changed in a protected path, before the user allows it."""
+    """Show an agent's change of a protected path, before the user allows it."""
     project = _open_request_project(board, request)
     with board.open_record(project.root) as reader:
         package = find_package(
@@ -536,7 +536,10 @@ def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> str
 
 
 def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
-    """Give an order on what the page showed: the form has the number of the last event."""
+    """Execute an order from a page.
+
+    The form has the number of the last event that the page showed.
+    """
     slug = request.path_params["slug"]
     order = request.path_params["order"]
     project = _open_request_project(board, request)

@@ -50,7 +50,7 @@ class OrderButton(NamedTuple):
 
     order: str
     label: str
-    # asked before the order is given; empty for none
+    # Question before the order is executed; empty if none is needed
     question: str
     needs_text: bool
 
@@ -118,7 +118,7 @@ def _describe_standing(status: FeatureStatusView, *, is_working: bool) -> str:
 def build_board_feature(
     repository: str, view: FeatureView, packages: Sequence[PackageCard], now_s: float
 ) -> FeaturePage:
-    """Collect what the page of a feature shows, with links to its packages and jobs."""
+    """Collect the data for the page of a feature, with links to its packages and jobs."""
     return build_feature_page(
         view,
         packages,
@@ -129,7 +129,7 @@ def build_board_feature(
 
 
 def group_tiles(tiles: Mapping[str, Sequence[FeatureTile]], page: int) -> dict[str, object]:
-    """Group all features by what they wait for; the ended ones are shown page by page."""
+    """Group all features by the decision that they wait for; ended features are paginated."""
     features = [(repository, tile) for repository, found in tiles.items() for tile in found]
     groups: dict[str, list[tuple[str, FeatureTile]]] = {
         "Waiting for you": [],

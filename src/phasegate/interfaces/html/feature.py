@@ -57,7 +57,7 @@ def build_feature_page(
     build_package_link: LinkBuilder = no_link,
     build_job_link: LinkBuilder = no_link,
 ) -> FeaturePage:
-    """Collect what a page about a feature shows."""
+    """Collect the data for a page about a feature."""
     work = measure_work(view.bars)
     gate_checks = [check for phase in view.phases for check in phase.rounds]
     passed = sum(phase.status == "completed" for phase in view.phases)

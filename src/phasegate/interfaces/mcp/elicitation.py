@@ -36,7 +36,9 @@ class McpClient(NamedTuple):
     def from_client_info(
         cls, client_info: object, capabilities: object, *, is_modern: bool = False
     ) -> McpClient:
-        """Read what a client says about itself; anything malformed counts as absent."""
+        """Read the name, version and capabilities that a client reports; malformed values count as
+        absent.
+        """
         info = client_info if isinstance(client_info, dict) else {}
         elicitation = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
         return cls(
@@ -106,9 +108,9 @@ class Elicitor:
         self._pending = pending
 
     def confirm(self, text: str, subject: object) -> NotConfirmed | None:
-        """Ask the user to confirm; None if they did.
+        """Ask the user to confirm; return None if they did.
 
-        `subject` is what they confirm: an answer about another subject does not count.
+        `subject` identifies the confirmed action: an answer about another subject does not count.
         """
         if not self.client.can_elicit:
             return NotConfirmed(f"{self.client} does not support questions to the user")

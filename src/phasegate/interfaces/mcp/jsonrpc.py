@@ -92,7 +92,7 @@ class _PendingRequest:
 
 
 class McpConnection:
-    """The two streams to a client. Nothing but messages is written to the second one."""
+    """The input and output streams to a client. Only messages are written to the output."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source = source
@@ -125,7 +125,7 @@ class McpConnection:
             thread.join(SHUTDOWN_TIMEOUT_S)
 
     def send_message(self, message: JsonObject) -> None:
-        """Write one message. A client that is gone is noticed by the reading side."""
+        """Write one message. If the client has disconnected, the reading side notices it."""
         line = encode_message(message)
         with self._write_lock:
             try:
