@@ -394,7 +394,7 @@ class PlanRunner:
 
             return (
                 f"{tests.failed} of {tests.executed} tests failed{hidden}",
-                f"Run `{to_one_line(line)}` and fix what it names.",
+                f"Run `{to_one_line(line)}` and fix the tests that it lists as failed.",
             )
 
         if ran.exit_status not in (0, _EXIT_PYTEST_NO_TESTS):
@@ -488,8 +488,8 @@ class PlanRunner:
             )
 
         summary = (
-            f"{counted.percent:.1f} % of {counted.total} lines ({path}), at least {least:g} %"
-            " must be"
+            f"{counted.percent:.1f} % of {counted.total} lines are covered ({path}),"
+            f" at least {least:g} % required"
         )
         missed = find_uncounted_files(counted, self.plan.code)
         notes = (

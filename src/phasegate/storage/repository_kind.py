@@ -89,7 +89,9 @@ def _find_git_dir(root: str) -> str:
     if os.path.isfile(f"{found}/commondir"):
         _reject_linked_worktree(root, found)
     if not os.path.isfile(f"{found}/HEAD"):
-        raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
+        raise ConfigError(
+            f"{dot_git} does not point to a git directory", "check it with: git status"
+        )
 
     if any(
         line.replace(" ", "").strip().lower() == "bare=true"
@@ -104,7 +106,9 @@ def _find_git_dir(root: str) -> str:
 def _read_gitdir_link(dot_git: str) -> str:
     text = _read_text(dot_git)
     if not text.startswith("gitdir:"):
-        raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
+        raise ConfigError(
+            f"{dot_git} does not point to a git directory", "check it with: git status"
+        )
     return os.path.realpath(
         os.path.join(os.path.dirname(dot_git), text.removeprefix("gitdir:").strip())
     )

@@ -83,7 +83,7 @@ def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
     if left := [
         other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)
     ]:
-        raise damaged_store_error(path, f"{left[0].name} is in its place")
+        raise damaged_store_error(path, f"{left[0].name} already exists")
 
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)

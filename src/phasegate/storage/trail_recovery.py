@@ -111,7 +111,7 @@ def _close_log_trails(
                         trail.feature,
                         job,
                         len(trail.lines),
-                        "another machine continued without its end",
+                        "another machine continued the trail without its last lines",
                     )
                 )
             else:

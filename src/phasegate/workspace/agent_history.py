@@ -132,7 +132,7 @@ def _read_commits(place: GitPaths, head: str, since: str, limits: CheckoutLimits
         head,
         commits,
         linear,
-        "" if linear else "the agent's history does not continue ours in one line",
+        "" if linear else "the agent's history is not a linear continuation of the start",
     )
 
 

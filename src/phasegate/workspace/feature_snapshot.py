@@ -126,7 +126,7 @@ def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapsho
         return read_value(json.loads(said.split("\n\n", 2)[2]), FeatureSnapshot)
     except (ValueError, IndexError) as error:
         raise StateConflict(
-            f"{commit} is not a valid feature snapshot: {error}", "see who wrote it"
+            f"{commit} is not a valid feature snapshot: {error}", "find out who pushed it"
         ) from error
 
 
@@ -162,7 +162,7 @@ def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) ->
     if foreign := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
         raise StateConflict(
             f"the remote snapshot of {slug} contains {foreign[0]}, a ref of another feature",
-            "see who wrote it",
+            "find out who pushed it",
         )
 
     for ref, commit in list_feature_refs(repository, slug).items():

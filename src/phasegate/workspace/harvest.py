@@ -344,7 +344,7 @@ class _LockedHarvest:
                 if found.get(path) != expected.get(path)
             )
             raise StateConflict(
-                f"the harvest is not what was checked: {odd[:5]!a}",
+                f"the harvested tree differs from the checked changes: {odd[:5]!a}",
                 "this is a bug in Phasegate: report it",
             )
 
