@@ -116,7 +116,10 @@ def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
 
 
 def _require_inside(paths: RunPaths, path: Path) -> str:
-    """Return the path; refuse files elsewhere, since an agent may publish what it reads."""
+    """Return the path; refuse one outside of the repository and its worktrees.
+
+    An agent may publish the files that it reads.
+    """
     roots = (paths.repository, paths.worktrees)
 
     if (

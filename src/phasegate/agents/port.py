@@ -221,7 +221,7 @@ class JobHandle(Protocol):
         """Close its standard input."""
 
     def stop(self) -> None:
-        """Stop it; a second call kills it."""
+        """Stop the job; a second call kills it."""
 
 
 class OutputParser(Protocol):

@@ -36,7 +36,7 @@ class ShippedAgentFile(NamedTuple):
 
 
 class AgentFileCheck(NamedTuple):
-    """The corrected text of an agent file, and what was wrong with it."""
+    """The corrected text of an agent file, and the problems that were found."""
 
     corrected_text: str
     findings: list[str]

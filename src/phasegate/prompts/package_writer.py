@@ -81,10 +81,7 @@ def _read_shipped(name: str) -> str:
 
 
 def render_package(package: WorkPackage, plan: PackagePlan) -> str:
-    """Render the document: front matter, and below it the same as prose for the agent.
-
-    Reading it returns the same package.
-    """
+    """Render the document: front matter, followed by the same content as prose for the agent."""
     front = yaml.safe_dump(
         serialize_package(package),
         default_flow_style=None,

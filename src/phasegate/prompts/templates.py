@@ -30,7 +30,7 @@ _log = logging.getLogger("phasegate")
 
 
 class Template(NamedTuple):
-    """A template, and whether it is a shipped one."""
+    """A template, and whether it is one of the shipped templates."""
 
     name: TemplateName
     path: Path

@@ -267,7 +267,7 @@ def _is_inside(path: str, roots: Iterable[str]) -> bool:
 
 @cache
 def _find_private_settings() -> tuple[str, ...]:
-    """Return the files below /etc that only root may read, if we run as root.
+    """Return the files below /etc that only root may read, if Phasegate runs as root.
 
     A job that root starts has root's access to files, so these are hidden.
     """

@@ -35,7 +35,7 @@ class DetachedProcess:
         return self._process.pid
 
     def poll_exit_status(self) -> int | None:
-        """Return the exit status; None while it runs."""
+        """Return the exit status of the process; None while it runs."""
         return self._process.poll()
 
     def terminate(self, timeout_s: float) -> None:

@@ -26,7 +26,7 @@ _SUPERVISOR_CODE = (
 
 
 class StartedSupervisor(NamedTuple):
-    """A running supervisor, and our ends of its socket and pipes."""
+    """A running supervisor, and the parent's ends of its socket and pipes."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket

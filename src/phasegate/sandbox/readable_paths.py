@@ -194,7 +194,7 @@ class _PathFinder:
         return folder
 
     def _is_too_wide(self, folder: str) -> bool:
-        """Return True if it is secret, shared, or contains a home, a worktree or secrets."""
+        """Return True if a folder is secret, shared, or contains a home, a worktree or secrets."""
         if folder in _SHARED_FOLDERS or self._is_secret(folder):
             return True
         return any(path.startswith(f"{folder}/") for path in self._protected_prefixes)

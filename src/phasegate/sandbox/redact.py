@@ -119,7 +119,7 @@ class Redactor:
         return len(text)
 
     def _find_partial_split_secret(self, text: bytes) -> int:
-        """Return the same position for secrets that may continue after white space.
+        """Do the same as `_find_partial_secret` for secrets that may continue after white space.
 
         Matches of a few bytes are ignored: they would delay too many lines.
         """

@@ -73,7 +73,10 @@ class AcpAuthMethod(msgspec.Struct, frozen=True):
 
     @property
     def uses_api_key(self) -> bool:
-        """Whether it uses a key from the environment; other methods need a user and a browser."""
+        """Whether this sign-in method uses a key from the environment.
+
+        Other methods need a user and a browser.
+        """
         return self.type == "env_var" or "api-key" in self.id or "api_key" in self.id
 
 

@@ -166,10 +166,7 @@ class AcpConnection:
             )
 
     def close(self, timeout_s: float) -> int | None:
-        """Close its input, wait for its exit, then kill it and its process group.
-
-        Returns its exit status, negative for a signal.
-        """
+        """Close the child's input, wait for its exit, then kill it and its process group."""
         assert self._agent.stdin is not None
         if self._stdin_fd in self._selector.get_map():
             self._selector.unregister(self._stdin_fd)
@@ -194,7 +191,7 @@ class AcpConnection:
             os.killpg(self._agent.pid, signal_number)
 
     def _wait_for_exit(self, timeout_s: float) -> bool:
-        """Return True if it exits in time.
+        """Return True if the child exits in time.
 
         Its output is discarded, so that a full pipe does not block it.
         """

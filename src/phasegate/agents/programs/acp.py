@@ -87,7 +87,7 @@ _REMEDIES = {
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Launch our client program, which starts the configured agent."""
+    """Launch Phasegate's ACP client program, which starts the configured agent."""
     configured = task.agent.command or row.command
 
     if not configured:
@@ -169,7 +169,7 @@ def _build_session_config(task: AgentTask) -> AcpSessionConfig:
 
 
 class AcpOutputParser:
-    """The parser of our client program's output. The agent's last message is the answer."""
+    """Parses the output of the ACP client program. The agent's last message is the answer."""
 
     def __init__(self, first_output_timer: FirstOutputTimer) -> None:
         self._first_output_timer = first_output_timer
@@ -233,7 +233,10 @@ class AcpOutputParser:
         return AgentEvent(kind=EventKind.TEXT, text=line.text, is_partial=True)
 
     def _update_usage(self, line: AcpUsage) -> AgentEvent:
-        """Update the usage: tokens arrive at the end of a turn, the cost also before it."""
+        """Update the usage.
+
+        Token counts arrive at the end of a turn, the cost may arrive earlier.
+        """
         previous = self._usage
         self._usage = Usage(
             input_tokens=max(line.input_tokens, previous.input_tokens),

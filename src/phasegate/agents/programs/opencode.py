@@ -208,7 +208,7 @@ class _OpenCodeParser(StreamParser):
                 return self._handle_error(error)
 
     def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
-        """Parse a line of its log, the only place where it reports retries and their cause."""
+        """Parse a line of OpenCode's log, the only source of retries and their causes."""
         line, _, cause = text[:MAX_LOG_LINE_CHARS].partition(_CAUSE)
         # Requests to the small model, which writes titles, do not count.
         if not cause or _STREAM_ERROR not in line or _MAIN_MODEL not in line:

@@ -324,7 +324,9 @@ class _StepFields:
         return value
 
     def take_known(self, known: tuple[str, ...]) -> Mapping[str, object]:
-        """Take the present fields of these; refuse values that JSON cannot represent."""
+        """Take those of the given fields that are present; refuse values that JSON cannot
+        represent.
+        """
         fields = {key: self._data.pop(key) for key in known if key in self._data}
 
         try:

@@ -52,7 +52,7 @@ class ArtifactListRequest(NamedTuple):
 
 
 class AskRequest(NamedTuple):
-    """A question to the user; with `question_id`, a check whether that one was answered."""
+    """A question to the user; with `question_id`, a query whether that question was answered."""
 
     text: str
     options: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ A later answer is shown to the next agent that works on this.
 
 
 def main(spool: str, arguments: list[str]) -> int:
-    """Send one request, wait for its answer, print it."""
+    """Send one request, wait for the answer, and print it."""
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0

@@ -52,7 +52,7 @@ class LineReader(Generic[Line]):
             return self._handle_invalid_json(text)
 
     def _handle_invalid_json(self, text: str) -> ParsedLine[Line]:
-        """Handle text that is not JSON; it is a damaged line if it begins like one."""
+        """Handle text that is not JSON. Text that begins like a protocol line is a damaged line."""
         match = _TYPE.match(text)
         tag = match[1] if match else ""
         return ParsedLine(None, tag in self._tags, tag in self._text_tags)

@@ -28,7 +28,7 @@ class UnsupportedSettings(ValueError):
 
 
 def add_hook(text: str | None, hooks: HookFile) -> str:
-    """Return the settings with our hook; the same text if it is already there."""
+    """Return the settings with Phasegate's hook; the same text if they already have it."""
     settings: SettingsTree
     if text is None:
         settings = dict(hooks.initial_entries)
@@ -54,7 +54,7 @@ def add_hook(text: str | None, hooks: HookFile) -> str:
 
 
 def remove_hook(text: str, hooks: HookFile) -> str | None:
-    """Return the settings without our hook; None if the file contains nothing else."""
+    """Return the settings without Phasegate's hook; None if the file contains nothing else."""
     if text == add_hook(None, hooks):
         return None
 
@@ -138,7 +138,10 @@ def _handlers(settings: SettingsTree, hooks: HookFile) -> list[SettingsTree]:
 
 
 def _remove_our_handlers(settings: SettingsTree, hooks: HookFile) -> bool:
-    """Remove our handlers and containers that become empty. Return whether there were any."""
+    """Remove Phasegate's handlers, and containers that become empty.
+
+    Return whether there were any.
+    """
     if not any(OUR_HOOK_COMMAND.match(_command(handler)) for handler in _handlers(settings, hooks)):
         return False
 
@@ -199,7 +202,7 @@ SERVER_COMMAND = ("phasegate", "mcp")
 
 
 def add_server(text: str | None, place: McpConfigFile) -> str:
-    """Return the settings with our server; the same text if it is already there."""
+    """Return the settings with Phasegate's server; the same text if they already have it."""
     if place.file.endswith(".toml"):
         return _add_toml_table(text or "", place)
 
@@ -219,7 +222,7 @@ def add_server(text: str | None, place: McpConfigFile) -> str:
 
 
 def remove_server(text: str, place: McpConfigFile) -> str | None:
-    """Return the settings without our server; None if the file contains nothing else."""
+    """Return the settings without Phasegate's server; None if the file contains nothing else."""
     if text == add_server(None, place):
         return None
     if place.file.endswith(".toml"):
@@ -254,7 +257,10 @@ def _servers(settings: SettingsTree, place: McpConfigFile) -> SettingsTree:
 
 
 def _refuse_foreign_entry(servers: SettingsTree, place: McpConfigFile) -> None:
-    """Raise for an entry under our name that we did not write: only the user may change it."""
+    """Raise an error for an entry under Phasegate's name that Phasegate did not write.
+
+    Only the user may change such an entry.
+    """
     if SERVER_NAME in servers and servers[SERVER_NAME] != _server_entry(place):
         raise UnsupportedSettings(
             f"{place.file}: {place.table}.{SERVER_NAME} already exists with other values"

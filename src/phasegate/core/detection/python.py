@@ -64,7 +64,7 @@ class _PythonProject(NamedTuple):
 
 
 def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
-    """Detect a Python project; None if it is not one."""
+    """Detect a Python project; None if the files are not a Python project."""
     if not files.find_first(*PYTHON_MANIFESTS):
         return None
 
@@ -296,7 +296,10 @@ def _build_poetry_options(files: ProjectFiles) -> str:
 def _propose_with_tool(
     project: _PythonProject, tool: str, command: str, why: str
 ) -> SetupCandidate:
-    """Propose a lock file with the program that wrote it, which is installed if necessary."""
+    """Propose a setup from a lock file, with the program that wrote it.
+
+    The program is installed if necessary.
+    """
     if project.machine.has_program(tool):
         return _make_candidate(project, command.format(tool), why)
 

@@ -18,7 +18,7 @@ class Activity(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Both as one line; empty before the first output."""
+        """The last action and the token count on one line; empty before the first output."""
         if self.tokens:
             used = f"{format_count(self.tokens)} tokens"
         else:

@@ -161,7 +161,7 @@ def select_open_remarks(
 
 
 def _is_request(text: str) -> bool:
-    """Return whether a text asks for something; our own replies do not."""
+    """Return whether a text asks for something. Phasegate's own replies do not."""
     return bool(text.strip()) and _MARKER_PREFIX not in text
 
 
@@ -186,7 +186,7 @@ def _find_wait_reason(snapshot: PullRequestSnapshot, auto_merge: bool) -> str:
 
 
 def format_remark_finding(remark: Remark) -> str:
-    """Format a remark as a finding, quoted so that it cannot pass as our own text."""
+    """Format a remark as a finding, quoted so that it does not look like Phasegate's own text."""
     if remark.line:
         location = f"{remark.path}:{remark.line}"
     else:
@@ -215,7 +215,7 @@ class PullBodyParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_marker(store: str, slug: str) -> str:
-    """Return the hidden line that tells our pull request from another one on the same branch."""
+    """Return the hidden line that identifies Phasegate's own pull request of a branch."""
     return f"{_MARKER_PREFIX}{store}/{slug} -->"
 
 

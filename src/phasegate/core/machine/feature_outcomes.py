@@ -422,7 +422,7 @@ def _block(feature: Feature, reason: str, remediation: str) -> Feature:
 
 
 def _expect_workflow(step: lifecycle.WorkflowOrRefusal) -> Workflow:
-    """Return the result of a step that must be possible here."""
+    """Return the workflow of a transition that cannot be refused at this point."""
     if isinstance(step, Refusal):
         raise AssertionError(step.reason)
     return step

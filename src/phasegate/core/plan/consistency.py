@@ -70,9 +70,9 @@ def _document_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
 
 
 def _is_spec_kitty_tasks(tasks: TaskList, feature: FeatureDocuments) -> bool:
-    """Return whether tasks.md was written by spec-kitty, without any of our ids.
+    """Return whether tasks.md was written by spec-kitty, without any ids of Phasegate.
 
-    Its packages are enough to work from.
+    The package documents of spec-kitty are enough to work from.
     """
     return not tasks.tasks and bool(feature.packages)
 

@@ -113,7 +113,7 @@ _LIST_KEYS = (
 
 
 def _read_either_list(fields: FieldReader, ours: str, theirs: str) -> tuple[str, ...]:
-    """Read a list under our name or spec-kitty's; both at once would be ambiguous."""
+    """Read a list under Phasegate's name or spec-kitty's; both at once would be ambiguous."""
     if fields.has(ours) and fields.has(theirs):
         fields.report_problem(theirs, f"is given in addition to {ours}; keep one of them")
 

@@ -136,7 +136,7 @@ class _TaskGroups:
                     self._join(cycle[0], group)
 
     def join_chains(self, max_tasks: int) -> None:
-        """Join a group to the only one that it waits for, if nothing else waits for that one."""
+        """Join a group to its only dependency, if no other group depends on that one."""
         needs = self.dependencies()
         waiting = Counter(other for others in needs.values() for other in others)
         size = Counter({group: len(tasks) for group, tasks in self.members().items()})

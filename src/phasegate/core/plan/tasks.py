@@ -321,7 +321,10 @@ def _read_list(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, .
 
 
 def _split_list(text: str, allow_blanks: bool) -> tuple[str, ...] | None:
-    """Split comma-separated values, plain or in backticks; None if one has a comment beside it."""
+    """Split comma-separated values, plain or in backticks.
+
+    Return None if a value is followed by a comment.
+    """
     if text.strip().lower() in _EMPTY_VALUES:
         return ()
 

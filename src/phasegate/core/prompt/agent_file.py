@@ -191,7 +191,7 @@ class Outline:
         return next((n for n, found in self.titles.items() if found == title), None)
 
     def find_section_end(self, start: int) -> int:
-        """Return where the section that starts here ends.
+        """Return the line at which the section that begins at `start` ends.
 
         That is the next level-1 heading, the closing paragraph or the end of the file.
         """

@@ -177,7 +177,10 @@ def _build_rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -
 
 
 def _make_folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
-    """Return the row of a folder; one that only contains another is joined to it: `src/main/`."""
+    """Return the row of a folder.
+
+    A folder that only contains another folder is joined with it, as in `src/main/`.
+    """
     parts = [quote_name(name)]
     while not folder.files and len(folder.folders) == 1 and len(parts) < _MAX_JOINED_FOLDERS:
         [(inner, folder)] = folder.folders.items()

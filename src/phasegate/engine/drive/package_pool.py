@@ -130,7 +130,7 @@ class PackagePool:
         return tuple(name for name in names if name not in ended)
 
     def _find_unrecorded_end(self, name: str) -> PackageEnded | None:
-        """Return the end of a package that was blocked in a run that died before it recorded that.
+        """Return the end of a package that was blocked in a run that died before recording it.
 
         The package waits for the user, as it would have done in that run.
         """

@@ -98,7 +98,7 @@ def s3_command(program: str, folder: Path, port: int, keys: tuple[str, str]) -> 
 
 
 def find_server_program(name: str, package: str) -> str:
-    """Find a server program beside the Python interpreter or on PATH."""
+    """Find a server program next to the Python interpreter or on PATH."""
     beside_python = Path(sys.executable).parent / name
     program = str(beside_python) if beside_python.is_file() else shutil.which(name)
     if not program:

@@ -102,7 +102,7 @@ def choose_agent(
 
 
 def walk_fallbacks(agents: Mapping[str, AgentSettings], name: str | None) -> Iterator[str]:
-    """Yield an agent, its fallback, the fallback of that one, and so on; each only once."""
+    """Yield an agent and its chain of fallbacks; each agent only once."""
     seen: set[str] = set()
     while name is not None and name in agents and name not in seen:
         seen.add(name)

@@ -73,9 +73,9 @@ def judge_attempt(
 def assign_comparison(
     workspace: PackageWorkspace, run: PackageRun, request: AgentRequest, agent: NamedAgent, job: str
 ) -> JobAssignment:
-    """Build the comparison job on a copy of the base with the tree of each candidate beside it.
+    """Build the comparison job: a copy of the base, next to the tree of each candidate.
 
-    The copies carry no history, which would name the agents.
+    The copies have no history, which would reveal the agents.
     """
     project = workspace.project
     start = workspace.for_attempt(request.candidates[0]).base_commit()

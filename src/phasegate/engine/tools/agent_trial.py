@@ -58,7 +58,7 @@ class RoundTrip(NamedTuple):
 
 
 def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
-    """Ask the agent for a word that it cannot guess, and check that it comes back."""
+    """Ask the agent for a word that it cannot guess, and check that its answer has the word."""
     member = _find_member(project, name)
     job = project.clock.new_id()
     word = f"round-trip-{job[:8]}"

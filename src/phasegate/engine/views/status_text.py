@@ -110,7 +110,7 @@ def render_overview(
 
 
 def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
-    """Yield the known state of a fleet's workers, its time, and what is unknown."""
+    """Yield the state of a fleet's workers: what is known, since when, and what is unknown."""
     from datetime import datetime
 
     now = datetime.fromisoformat(fleet.at)
