@@ -282,7 +282,7 @@ def test_a_forge_that_is_slow_once_is_asked_again(
     def fault(method: str, path: str) -> int | None:
         if path.startswith("/api/") and slow and slow[-1] == method:
             slow.pop()
-            over.wait(20)  # far longer than anybody waits for it
+            over.wait(4)  # longer than the client waits
             return 500
         return None
 

@@ -107,6 +107,25 @@ def run_program(
     `stdout_fd` is a descriptor that receives its output instead of the result. On a time-out or an
     interrupt it gets SIGTERM first, so that git removes its lock files.
     """
+    arguments = (argv, cwd, env, stdin, timeout_s, max_output_bytes, stdout_fd)
+    result = _run_once(*arguments)
+
+    # Ctrl-C reaches the child between fork and setpgid, so before the program itself has started.
+    if result.signal == signal.SIGINT:
+        result = _run_once(*arguments)
+
+    return result
+
+
+def _run_once(
+    argv: Sequence[str | Path],
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: bytes,
+    timeout_s: float,
+    max_output_bytes: int,
+    stdout_fd: int | None,
+) -> ProgramResult:
     started_s = time.monotonic()
     process = _start_process(argv, cwd, env, bool(stdin), stdout_fd)
     exchange = _PipeExchange(process, stdin, max_output_bytes)

@@ -137,6 +137,15 @@ def test_a_name_with_a_slash_is_never_looked_for_on_the_path(tmp_path: Path) -> 
     assert find_program("sh", path="/bin") == "/bin/sh"
 
 
+def test_a_program_that_ctrl_c_hit_before_it_started_is_started_again(tmp_path: Path) -> None:
+    script = "[ -e started ] || { touch started; kill -INT $$; }; echo done"
+    done = run_program(["sh", "-c", script], cwd=tmp_path, env=ENV)
+    assert (done.exit_code, done.stdout) == (0, b"done\n")
+
+    always = run_program(["sh", "-c", "kill -INT $$"], cwd=tmp_path, env=ENV)
+    assert always.signal == signal.SIGINT
+
+
 def test_an_interrupted_run_ends_its_program(tmp_path: Path) -> None:
     """Ctrl-C in the middle: the program gets SIGTERM, in which git removes its lock files, and nothing is left."""
     room = make_room(tmp_path)
