@@ -10,8 +10,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-# Two stamps: what a user needs, and what a developer needs besides. Each is made anew when its lock changes.
-# Byte code is compiled on install: a cold command would pay for it each time otherwise.
+# Two stamp files, for the runtime and the development dependencies. Each is rebuilt when its lock file changes.
+# Byte code is compiled on install, so that the first command does not have to do it.
 $(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "phasegate needs Python 3.11 or later; try: make PYTHON=python3.12" >&2; exit 2; }
@@ -25,51 +25,51 @@ $(VENV)/.dev: $(VENV)/.runtime $(patsubst %,requirements/%.txt,dev board otel s3
 	@$(BIN)/python -m pip install --quiet --require-hashes $(patsubst %,-r requirements/%.txt,dev board otel s3 fleet)
 	@touch $@
 
-# The official SDK of MCP is a peer in tests, never a dependency: its import costs more than our server's whole start.
+# The official MCP SDK is only a client in tests, not a dependency: importing it takes longer than starting our server.
 $(VENV)/.peers: $(VENV)/.dev requirements/mcp.txt
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/mcp.txt
 	@touch $@
 
-demo: $(VENV)/.runtime ## the product at work in a throw-away folder
+demo: $(VENV)/.runtime ## run a complete feature in a temporary folder
 	@$(BIN)/phasegate demo
 
-test: $(VENV)/.dev ## all tests but the long ones
+test: $(VENV)/.dev ## all tests except the long ones
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 
 test-fast: $(VENV)/.dev ## unit and property tests, without the slow ones: under a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long and not slow" tests/unit tests/property
 
-# Where a sandbox is there or not can make a difference here; nowhere else.
+# Only these tests depend on whether a sandbox is available.
 SANDBOX_TESTS := $(addprefix tests/,contract crash e2e hostile unit/agents unit/sandbox unit/checks unit/engine)
 
-# Those that start agents and commands, so that every push can have them: SAMPLE=1.
+# SAMPLE=1 selects those that start agents and commands: they are fast enough for every push.
 SANDBOX_SAMPLE = $(wildcard $(addprefix tests/,crash/test_d*.py crash/test_feature*.py e2e/test_dispatch*.py e2e/test_l*.py e2e/test_t*.py e2e/test_check.py \
   e2e/test_workflows.py hostile/test_sandbox*.py hostile/test_*dispatch*.py hostile/test_p*.py hostile/test_setup*.py hostile/test_traps*.py hostile/test_egress_proxy.py)) tests/unit/sandbox
 
-test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, without one; SAMPLE=1: some of them
+test-bare: $(VENV)/.dev ## the tests that depend on a sandbox, without one; SAMPLE=1: some of them
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(if $(SAMPLE),$(SANDBOX_SAMPLE),$(SANDBOX_TESTS))
 
-test-long: $(VENV)/.dev ## all tests, in the nightly profile, those of the fleet too
+test-long: $(VENV)/.dev ## all tests with the nightly profile, including those of the fleet
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 	@$(MAKE) --no-print-directory test-fleet LONG=1
 
-test-repos: $(VENV)/.dev ## public projects from the registries, from init to a merged package; prints a table
+test-repos: $(VENV)/.dev ## run public projects from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)
 
-test-agents: $(VENV)/.peers ## the real agent programs against a stand-in model; NEWEST=1: the newest of each
+test-agents: $(VENV)/.peers ## test the real agent programs with a fake model; NEWEST=1: their newest versions
 	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
 
-test-fleet: $(VENV)/.dev ## the record in a real S3 server, features by workers and a real Temporal server; installs both; LONG=1: the long ones too
+test-fleet: $(VENV)/.dev ## test the fleet with a real S3 server and a real Temporal server (installs both); LONG=1: including the long tests
 	@$(BIN)/python tools/fleet_tests.py -n 2 -q $(if $(LONG),,-m "not long")
 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q $(BOARD)
 
-pictures: $(VENV)/.dev ## make the pictures in the docs, by the test of the board
+pictures: $(VENV)/.dev ## regenerate the screenshots in the docs with the board test
 	@PICTURES=$(VENV)/pictures $(BIN)/python tools/board_tests.py -q -k every_page
 	@for picture in docs/how-to/pictures/*.png; do cp $(VENV)/pictures/$$(basename $$picture) $$picture; done
 
-test-forges: $(VENV)/.dev ## requests to the forges against what they publish of their interfaces
+test-forges: $(VENV)/.dev ## check requests to the forges against their published API schemas
 	@$(BIN)/python tools/forge_tests.py -q
 
 check: $(VENV)/.dev ## format, lint, types, imports, unused code, shipped files, traceability, known vulnerabilities
@@ -84,7 +84,7 @@ check: $(VENV)/.dev ## format, lint, types, imports, unused code, shipped files,
 	@$(BIN)/python tools/traceability.py --check
 	@$(BIN)/python -m tools.audit_locks $(VENV)/audit --once-a-day
 
-audit: $(VENV)/.dev ## ask a vulnerability service about the locked packages
+audit: $(VENV)/.dev ## check the locked packages for known vulnerabilities
 	@$(BIN)/python -m tools.audit_locks $(VENV)/audit
 
 dist: $(VENV)/.dev ## build a release of HEAD, reproducibly: wheel, sdist, bill of materials, provenance
@@ -113,10 +113,10 @@ docs: $(VENV)/.docs ## build the documentation site in .venv/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "the site is in $(VENV)/site"
 
-lock: ## resolve the locked requirements again
+lock: ## update the lock files
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
 	@cd requirements && for f in build runtime dev docs board browser otel s3 fleet servers mcp audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
-clean: ## remove what make made
+clean: ## remove everything that make created
 	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
