@@ -17,21 +17,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TextIO
 
 from phasegate.agents.scripted.scenario import (
-    TASK_STATUS_PREFIX,
-    CommitStep,
-    DeleteStep,
-    ExitStep,
-    PrintStep,
-    ResultStep,
-    RunStep,
+    RESULT_STATUSES,
     ScenarioStep,
     ScenarioTurn,
-    SleepStep,
-    WriteStep,
     load_scenario,
-    make_task_status_step,
 )
 from phasegate.errors import ConfigError
 
@@ -40,6 +32,8 @@ BAD_SCENARIO_EXIT = 78
 # EX_SOFTWARE: a step failed.
 STEP_FAILED_EXIT = 70
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_TASK_STATUS_PREFIX = "<task_status id="
+_FILE_MODES = {"write": "w", "append": "a"}
 
 
 class StepFailed(Exception):
@@ -130,7 +124,7 @@ class ScenarioPlayer:
         self._started_s = time.monotonic()
         self._created: list[str] = []
         self._base_commit = ""
-        if any(isinstance(step, ResultStep) for step in turn.steps):
+        if any(step.name == "result" for step in turn.steps):
             self._base_commit = _read_git_output("rev-parse", "--verify", "HEAD")
 
         # Read before the steps run: a step may replace the file with a pipe.
@@ -139,14 +133,13 @@ class ScenarioPlayer:
     def play(self) -> int:
         """Play the steps in order, until an `exit`, a failure or the end."""
         for number, step in enumerate(self._turn.steps, 1):
-            if isinstance(step, ExitStep):
-                return step.status
+            if step.name == "exit":
+                return int(step.fields["exit"])
 
             try:
                 self._play_step(step)
             except (OSError, ValueError, StepFailed) as error:
-                name = type(step).__name__.removesuffix("Step").lower()
-                print(f"scripted agent: step {number}, {name}: {error}", file=sys.stderr)
+                print(f"scripted agent: step {number}, {step.name}: {error}", file=sys.stderr)
                 if isinstance(error, StepFailed):
                     return error.exit_status
                 return STEP_FAILED_EXIT
@@ -154,59 +147,54 @@ class ScenarioPlayer:
         return 0
 
     def _play_step(self, step: ScenarioStep) -> None:
-        match step:
-            case WriteStep():
-                self.write_file(step)
-            case DeleteStep():
-                self.delete_path(step)
-            case RunStep():
-                self.run_command(step)
-            case CommitStep():
-                self.commit_files(step)
-            case PrintStep():
-                self.print_text(step)
-            case SleepStep():
-                self.sleep(step)
-            case ResultStep():
-                self.print_result(step)
+        fields = {name: self._fill_placeholders(value) for name, value in step.fields.items()}
+        match step.name:
+            case "write" | "append":
+                self._write_file(fields[step.name], fields["content"], _FILE_MODES[step.name])
+            case "delete":
+                _delete_path(Path(fields["delete"]))
+            case "run":
+                _run_command(fields["run"], may_fail=fields.get("may_fail", False))
+            case "commit":
+                self._commit_files(fields["commit"], fields.get("paths", []))
+            case "print":
+                _print_text(fields["print"])
+            case "print_stderr":
+                _print_text(fields["print_stderr"], sys.stderr)
+            case "verdict":
+                _print_text(f"<review>{fields['verdict']}</review>")
+            case "task":
+                _print_task_status(fields["task"], fields["status"])
+            case "sleep_s":
+                time.sleep(fields["sleep_s"])
+            case _:
+                self._print_result(RESULT_STATUSES[fields.pop("result")], fields)
 
-    def fill_placeholders(self, text: str) -> str:
-        """Replace `{job_id}` and the other known names, not recursively; keep other braces."""
-        return _PLACEHOLDER.sub(lambda match: self._values.get(match[1], match[0]), text)
+    def _fill_placeholders(self, value: Any) -> Any:
+        """Replace `{job_id}` and the other known names in all texts of a value.
 
-    def write_file(self, step: WriteStep) -> None:
-        name = self.fill_placeholders(step.path)
+        Not recursively: other braces are kept.
+        """
+        if isinstance(value, str):
+            return _PLACEHOLDER.sub(lambda match: self._values.get(match[1], match[0]), value)
+        if isinstance(value, list):
+            return [self._fill_placeholders(item) for item in value]
+        if isinstance(value, dict):
+            return {name: self._fill_placeholders(item) for name, item in value.items()}
+
+        return value
+
+    def _write_file(self, name: str, content: str, mode: str) -> None:
         path = Path(name)
         if not os.path.lexists(path):
             self._created.append(name)
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a" if step.append else "w", encoding="utf-8", newline="") as file:
-            file.write(self.fill_placeholders(step.content))
+        with path.open(mode, encoding="utf-8", newline="") as file:
+            file.write(content)
 
-    def delete_path(self, step: DeleteStep) -> None:
-        path = Path(self.fill_placeholders(step.path))
-        if path.is_dir() and not path.is_symlink():
-            from shutil import rmtree
-
-            rmtree(path)
-        else:
-            path.unlink()
-
-    def run_command(self, step: RunStep) -> None:
-        sys.stdout.flush()
-        argv = [self.fill_placeholders(argument) for argument in step.argv]
-        status = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode
-
-        if status and not step.may_fail:
-            raise StepFailed(
-                f"{argv[-1]!r} ended with {status}",
-                status if 0 < status < 256 else STEP_FAILED_EXIT,
-            )
-
-    def commit_files(self, step: CommitStep) -> None:
+    def _commit_files(self, message: str, paths: list[str]) -> None:
         """Commit the listed paths, or everything except the prompt document."""
-        paths = [self.fill_placeholders(path) for path in step.paths]
         if not paths:
             paths = ["."]
             document = os.path.relpath(self._values.get("prompt_path") or "WP.md")
@@ -216,35 +204,24 @@ class ScenarioPlayer:
             ):
                 paths.append(f":(exclude,literal){document}")
 
-        message = self.fill_placeholders(step.message)
         _run_git("add", "--all", "--", *paths)
         _run_git("commit", "--quiet", "--no-verify", f"--message={message}")
 
-    def print_text(self, step: PrintStep) -> None:
-        text = self.fill_placeholders(step.text)
-        out = sys.stderr if step.to_stderr else sys.stdout
-        out.write(text if text.endswith("\n") else f"{text}\n")
-        out.flush()
-
-    def sleep(self, step: SleepStep) -> None:
-        sys.stdout.flush()
-        time.sleep(step.seconds)
-
-    def print_result(self, step: ResultStep) -> None:
+    def _print_result(self, status: str, fields: Mapping[str, object]) -> None:
         """Print the JSON response with the job's ids and actual results.
 
         The fields of the scenario override them.
         """
-        completed = step.status == "completed"
+        completed = status == "completed"
         if completed and not self._prints_task_status():
             for task in self._tasks:
-                self.print_text(make_task_status_step(task, "COMPLETED"))
+                _print_task_status(task, "COMPLETED")
 
         response: dict[str, object] = {
             "job_id": self._values.get("job_id"),
             "wp_id": self._values.get("wp_id") or None,
             "success": completed,
-            "status": step.status,
+            "status": status,
         }
         if completed:
             response["summary"] = "Done as scripted"
@@ -256,25 +233,16 @@ class ScenarioPlayer:
             "artifacts": {"files_created": self._created},
             "duration_seconds": round(time.monotonic() - self._started_s),
         }
-        response |= {name: self._fill_value(value) for name, value in step.fields.items()}
+        response |= fields
 
         sys.stdout.write(f"{json.dumps(response, indent=2)}\n")
         sys.stdout.flush()
 
     def _prints_task_status(self) -> bool:
-        texts = [step.text for step in self._turn.steps if isinstance(step, PrintStep)]
-        return any(text.startswith(TASK_STATUS_PREFIX) for text in texts)
-
-    def _fill_value(self, value: object) -> object:
-        """Fill the placeholders in all texts of a JSON value."""
-        if isinstance(value, str):
-            return self.fill_placeholders(value)
-        if isinstance(value, list):
-            return [self._fill_value(item) for item in value]
-        if isinstance(value, dict):
-            return {name: self._fill_value(item) for name, item in value.items()}
-
-        return value
+        return any(
+            step.name == "task" or step.fields.get("print", "").startswith(_TASK_STATUS_PREFIX)
+            for step in self._turn.steps
+        )
 
     def _list_commits(self) -> list[dict[str, str]]:
         """Return the commits since the start of the turn, oldest first."""
@@ -287,6 +255,34 @@ class ScenarioPlayer:
             commits.append({"sha": sha, "message": message})
 
         return commits
+
+
+def _print_text(text: str, out: TextIO | None = None) -> None:
+    print(text.removesuffix("\n"), file=out, flush=True)
+
+
+def _print_task_status(task: str, status: str) -> None:
+    _print_text(f'{_TASK_STATUS_PREFIX}"{task}">{status}</task_status>')
+
+
+def _delete_path(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        from shutil import rmtree
+
+        rmtree(path)
+    else:
+        path.unlink()
+
+
+def _run_command(command: str | list[str], *, may_fail: bool) -> None:
+    argv = ["sh", "-c", command] if isinstance(command, str) else command
+    status = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode
+
+    if status and not may_fail:
+        raise StepFailed(
+            f"{argv[-1]!r} ended with {status}",
+            status if 0 < status < 256 else STEP_FAILED_EXIT,
+        )
 
 
 def _read_tasks(document: str) -> list[str]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phasegate.errors import ConfigError
 
@@ -27,7 +27,6 @@ FORMAT_HINT = "docs/how-to/script-an-agent.md has the format"
 MATCH_KEYS = ("phase", "workflow_phase", "package", "round", "agent_index")
 VERDICTS = ("PASS", "NEEDS_REVISION", "NEEDS_CHANGES", "REJECTED", "MAJOR_ISSUES")
 TASK_STATUSES = ("COMPLETED", "FAILED")
-TASK_STATUS_PREFIX = "<task_status id="
 RESULT_STATUSES = {"success": "completed", "blocked": "blocked"}
 RESPONSE_FIELDS = (
     "job_id",
@@ -47,49 +46,11 @@ RESPONSE_FIELDS = (
 )
 
 
-class WriteStep(NamedTuple):
-    path: str
-    content: str
-    append: bool
+class ScenarioStep(NamedTuple):
+    """One step of a turn: its name, and its checked fields."""
 
-
-class DeleteStep(NamedTuple):
-    path: str
-
-
-class RunStep(NamedTuple):
-    argv: tuple[str, ...]
-    may_fail: bool
-
-
-class CommitStep(NamedTuple):
-    message: str
-    paths: tuple[str, ...]
-
-
-class PrintStep(NamedTuple):
-    text: str
-    to_stderr: bool
-
-
-class SleepStep(NamedTuple):
-    seconds: float
-
-
-class ExitStep(NamedTuple):
-    status: int
-
-
-class ResultStep(NamedTuple):
-    """The JSON response; `fields` override the default values."""
-
-    status: str
-    fields: Mapping[str, object]
-
-
-ScenarioStep = (
-    WriteStep | DeleteStep | RunStep | CommitStep | PrintStep | SleepStep | ExitStep | ResultStep
-)
+    name: str
+    fields: Mapping[str, Any]
 
 
 class ScenarioTurn(NamedTuple):
@@ -240,22 +201,93 @@ def _parse_match_values(key: str, value: object, location: _ScenarioLocation) ->
     return tuple(str(item) for item in values)
 
 
+class _FieldRule(NamedTuple):
+    """The values that a field accepts, in code and in words."""
+
+    accepts: Callable[[Any], bool]
+    expected: str
+    is_required: bool = True
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_json(value: object) -> bool:
+    """Return whether JSON can represent a value: a TOML date, for instance, it cannot."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _one_of(choices: Iterable[str]) -> _FieldRule:
+    return _FieldRule(lambda value: value in [*choices], f"one of {', '.join(choices)}")
+
+
+_MAX_SLEEP_S = 86_400
+_MAX_EXIT_STATUS = 255
+_TEXT = _FieldRule(lambda value: isinstance(value, str), "a string")
+_COMMAND = _FieldRule(
+    lambda value: value != [] and (isinstance(value, str) or _is_text_list(value)),
+    "a command, as a string or a list of strings",
+)
+_TEXT_LIST = _FieldRule(_is_text_list, "a list of strings", is_required=False)
+_FLAG = _FieldRule(lambda value: isinstance(value, bool), "true or false", is_required=False)
+_SECONDS = _FieldRule(
+    lambda value: type(value) in (int, float) and 0 <= value <= _MAX_SLEEP_S,
+    f"a number from 0 to {_MAX_SLEEP_S}",
+)
+_STATUS = _FieldRule(
+    lambda value: type(value) is int and 0 <= value <= _MAX_EXIT_STATUS,
+    f"a whole number from 0 to {_MAX_EXIT_STATUS}",
+)
+_RESPONSE_VALUE = _FieldRule(_is_json, "a value that can be JSON", is_required=False)
+# The fields of each step. A field with the name of the step says which step it is.
+_STEP_RULES = {
+    "write": {"write": _TEXT, "content": _TEXT},
+    "append": {"append": _TEXT, "content": _TEXT},
+    "delete": {"delete": _TEXT},
+    "run": {"run": _COMMAND, "may_fail": _FLAG},
+    "commit": {"commit": _TEXT, "paths": _TEXT_LIST},
+    "print": {"print": _TEXT},
+    "print_stderr": {"print_stderr": _TEXT},
+    "sleep_s": {"sleep_s": _SECONDS},
+    "exit": {"exit": _STATUS},
+    "result": {
+        "result": _one_of(RESULT_STATUSES),
+        **dict.fromkeys(RESPONSE_FIELDS, _RESPONSE_VALUE),
+    },
+    "verdict": {"verdict": _one_of(VERDICTS)},
+    "task": {"task": _TEXT, "status": _one_of(TASK_STATUSES)},
+}
+
+
 def _parse_step(data: object, location: _ScenarioLocation) -> ScenarioStep:
     if not isinstance(data, dict):
         raise location.make_error('a step is a table such as { print = "done" }')
 
-    names = [name for name in data if name in _STEP_PARSERS]
+    names = [name for name in data if name in _STEP_RULES]
     if len(names) != 1:
-        choices = f"one of {', '.join(_STEP_PARSERS)}"
+        choices = f"one of {', '.join(_STEP_RULES)}"
         raise location.make_error(
             f"{_format_names(data)}: a step has exactly {choices}{_did_you_mean(data)}"
         )
 
-    fields = _StepFields(data, names[0], location)
-    step = _STEP_PARSERS[names[0]](fields)
-    fields.refuse_unknown()
+    name = names[0]
+    rules = _STEP_RULES[name]
+    unknown = [key for key in data if key not in rules]
+    if unknown:
+        raise location.make_error(f"`{name}` does not take {_format_names(unknown)}")
 
-    return step
+    for key, rule in rules.items():
+        if key not in data and rule.is_required:
+            raise location.make_error(f"`{name}` needs `{key}`, {rule.expected}")
+        if key in data and not rule.accepts(data[key]):
+            raise location.make_error(f"`{key}` must be {rule.expected}")
+
+    return ScenarioStep(name, data)
 
 
 def _did_you_mean(data: Mapping[str, object]) -> str:
@@ -263,133 +295,11 @@ def _did_you_mean(data: Mapping[str, object]) -> str:
     from difflib import get_close_matches
 
     for name in data:
-        for match in get_close_matches(str(name), _STEP_PARSERS, n=1):
+        for match in get_close_matches(str(name), _STEP_RULES, n=1):
             return f"; did you mean `{match}`?"
 
     return ""
 
 
-def _format_names(names: Mapping[str, object] | list[str]) -> str:
+def _format_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "nothing"
-
-
-class _StepFields:
-    """The fields of one step, which are taken one by one; remaining fields are an error."""
-
-    def __init__(self, data: Mapping[str, object], name: str, location: _ScenarioLocation) -> None:
-        self._data = dict(data)
-        self.name = name
-        self.location = location
-
-    def take_text(self, key: str) -> str:
-        value = self._data.pop(key, None)
-        if not isinstance(value, str):
-            raise self.location.make_error(f"`{self.name}` needs `{key}`, a string")
-        return value
-
-    def take_choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        value = self.take_text(key)
-        if value not in allowed:
-            raise self.location.make_error(
-                f"`{key}` must be one of {', '.join(allowed)}, not {value!r}"
-            )
-        return value
-
-    def take_texts(self, key: str) -> tuple[str, ...]:
-        value = self._data.pop(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.location.make_error(f"`{key}` must be a list of strings")
-        return tuple(value)
-
-    def is_list(self, key: str) -> bool:
-        return isinstance(self._data.get(key), list)
-
-    def take_flag(self, key: str) -> bool:
-        value = self._data.pop(key, False)
-        if not isinstance(value, bool):
-            raise self.location.make_error(f"`{key}` must be true or false")
-        return value
-
-    def take_number(self, key: str, maximum: float, whole: bool = False) -> float:
-        value = self._data.pop(key, None)
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or (whole and isinstance(value, float))
-            or not 0 <= value <= maximum
-        ):
-            kind = "whole number" if whole else "number"
-            raise self.location.make_error(f"`{key}` must be a {kind} from 0 to {maximum:g}")
-
-        return value
-
-    def take_known(self, known: tuple[str, ...]) -> Mapping[str, object]:
-        """Take those of the given fields that are present; refuse values that JSON cannot
-        represent.
-        """
-        fields = {key: self._data.pop(key) for key in known if key in self._data}
-
-        try:
-            json.dumps(fields, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            # For instance a TOML date.
-            raise self.location.make_error(f"the response cannot be JSON: {error}") from None
-
-        return fields
-
-    def refuse_unknown(self) -> None:
-        if self._data:
-            raise self.location.make_error(
-                f"`{self.name}` does not take {_format_names(self._data)}"
-            )
-
-
-def _parse_run_step(fields: _StepFields) -> RunStep:
-    if fields.is_list("run"):
-        argv = fields.take_texts("run")
-    else:
-        argv = ("sh", "-c", fields.take_text("run"))
-
-    if not argv:
-        raise fields.location.make_error("`run` needs a command")
-    return RunStep(argv, fields.take_flag("may_fail"))
-
-
-def _parse_task_step(fields: _StepFields) -> PrintStep:
-    return make_task_status_step(
-        fields.take_text("task"), fields.take_choice("status", TASK_STATUSES)
-    )
-
-
-def make_task_status_step(task: str, status: str) -> PrintStep:
-    return PrintStep(f'{TASK_STATUS_PREFIX}"{task}">{status}</task_status>', to_stderr=False)
-
-
-def _parse_result_step(fields: _StepFields) -> ResultStep:
-    return ResultStep(
-        RESULT_STATUSES[fields.take_choice("result", tuple(RESULT_STATUSES))],
-        fields.take_known(RESPONSE_FIELDS),
-    )
-
-
-_MAX_SLEEP_S = 86_400.0
-_STEP_PARSERS: Mapping[str, Callable[[_StepFields], ScenarioStep]] = {
-    "write": lambda fields: WriteStep(
-        fields.take_text("write"), fields.take_text("content"), append=False
-    ),
-    "append": lambda fields: WriteStep(
-        fields.take_text("append"), fields.take_text("content"), append=True
-    ),
-    "delete": lambda fields: DeleteStep(fields.take_text("delete")),
-    "run": _parse_run_step,
-    "commit": lambda fields: CommitStep(fields.take_text("commit"), fields.take_texts("paths")),
-    "print": lambda fields: PrintStep(fields.take_text("print"), to_stderr=False),
-    "print_stderr": lambda fields: PrintStep(fields.take_text("print_stderr"), to_stderr=True),
-    "sleep_s": lambda fields: SleepStep(fields.take_number("sleep_s", _MAX_SLEEP_S)),
-    "exit": lambda fields: ExitStep(int(fields.take_number("exit", 255, whole=True))),
-    "result": _parse_result_step,
-    "verdict": lambda fields: PrintStep(
-        f"<review>{fields.take_choice('verdict', VERDICTS)}</review>", to_stderr=False
-    ),
-    "task": _parse_task_step,
-}
