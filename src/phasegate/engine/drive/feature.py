@@ -27,7 +27,7 @@ from phasegate.engine.drive.package import MERGE_LOCK_TIMEOUT_S, Stopped, list_s
 from phasegate.engine.drive.package_pool import PackagePool
 from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.admission import DriverContext
-from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen
+from phasegate.engine.jobs.lost_job import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.engine.journal.feature import make_default_feature, open_feature_journal
 from phasegate.engine.journal.unit_journal import UnitJournal

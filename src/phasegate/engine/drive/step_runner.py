@@ -16,8 +16,9 @@ from phasegate.core.machine.retry import retry_backoff_s
 from phasegate.engine.jobs.admission import DriverContext, admit_job
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
+from phasegate.engine.jobs.lost_job import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.jobs.pool import JobPool, TaskResult
-from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen, run_job
+from phasegate.engine.jobs.run_job import run_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.unit_journal import UnitJournal

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPaths, make_envelope
 from phasegate.agents.port import (
-    AgentConfig,
     AgentEvent,
     AgentReport,
     AgentTask,
@@ -34,25 +32,23 @@ from phasegate.config.acp_registry import resolve_harness_row
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.answer.parse import parse_answer
 from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source, TrailValue
-from phasegate.core.display.status import HIDDEN_CHARACTERS_PREFIX
 from phasegate.core.machine.package_events import JobEndKind
-from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.jobs.admission import Admission, CapReached, OutsideMonitor
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd, block_for_outside_changes, interpret_job_end
+from phasegate.engine.jobs.job_task import make_task, write_prompt
 from phasegate.engine.jobs.live_events import LiveTrail, update_activity
+from phasegate.engine.jobs.lost_job import remove_private_folders
 from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
 from phasegate.engine.jobs.trail import JobTrail, sha256_hex
 from phasegate.engine.journal.entries import ANSWER_FILE, LOG_FILES
 from phasegate.engine.project.job_limits import get_sandbox_level, make_job_limits
-from phasegate.engine.project.ports import TrailSink, format_timestamp
+from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
-from phasegate.prompts.assemble import AssembledPrompt, PromptRequest, assemble_prompt
 from phasegate.sandbox.egress_proxy import ConnectionAttempt, EgressProxy
 from phasegate.sandbox.job import SandboxedJob
-from phasegate.sandbox.orphans import kill_tagged_processes
 from phasegate.sandbox.probe import can_restrict_hosts, choose_level
 from phasegate.sandbox.redact import Redactor
 from phasegate.sandbox.request import JobRequest, SandboxLevel
@@ -62,7 +58,6 @@ from phasegate.workspace.agent_actions import AgentAction, list_agent_actions
 from phasegate.workspace.agent_git_writer import list_object_stores
 from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
 from phasegate.workspace.checkout import find_checkout
-from phasegate.workspace.removal import remove_tree
 
 
 class _PreparedJob(NamedTuple):
@@ -131,8 +126,8 @@ def _prepare_job(
     folder = project.jobs_folder / assigned.job_id
     folder.mkdir(parents=True, mode=0o700)
     harness = get_harness(assigned.settings.harness)
-    prompt, notices = _write_prompt(project, assigned, harness, folder)
-    task = _make_task(project, assigned, harness, prompt)
+    prompt, notices = write_prompt(project, assigned, harness, folder)
+    task = make_task(project, assigned, harness, prompt)
     level = choose_level(get_sandbox_level(project), needs_network=harness.launch(task).network)
     task = msgspec.structs.replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
@@ -232,7 +227,7 @@ def _finish_job(
             f"{job.folder} was removed while its job ran", "run again: the job is repeated"
         )
 
-    _remove_private_folders(job.folder)
+    remove_private_folders(job.folder)
     (job.folder / ANSWER_FILE).write_text(answer, encoding="utf-8", errors="replace")
 
     end = end._replace(notices=job.notices)
@@ -362,152 +357,6 @@ def _end_refused_job(
         answer=parse_answer("", assigned.phase),
         finished=FinishedRun(exit_status=None, stdout="", stderr=""),
         rows=rows,
-    )
-
-
-def clean_up_job(project: Project, job: str) -> None:
-    """Kill the processes of a lost job and remove its private folders.
-
-    Two agents must not work in one checkout. The home folder is removed because it may still hold
-    the shared sign-in.
-    """
-    kill_tagged_processes(job)
-    _remove_private_folders(project.jobs_folder / job)
-
-
-def read_last_seen(project: Project, row: JobRow) -> str:
-    """Return the time of a lost job's last output, or its start if it printed nothing.
-
-    The trail does not show this time, because the next process appends entries to the trail of a
-    dead one.
-    """
-    logs = (project.jobs_folder / row.id / name for name in LOG_FILES)
-    modified_s = [path.stat().st_mtime for path in logs if path.exists()]
-    if modified_s:
-        return max(row.started, min(format_timestamp(max(modified_s)), project.now()))
-
-    return row.started
-
-
-def make_lost_row(row: JobRow, last_seen: str) -> NewEvent:
-    """Build the journal row that closes a lost job."""
-    return job_ended_event(row._replace(ended=last_seen, outcome=str(JobEndKind.LOST)))
-
-
-def _remove_private_folders(folder: Path) -> None:
-    """Remove the agent's home, temporary and data folders; keep the logs of the job."""
-    for name in ("home", "tmp", "data"):
-        if (folder / name).is_dir():
-            remove_tree(folder / name)
-
-
-def _write_prompt(
-    project: Project, assigned: JobAssignment, harness: Harness, folder: Path
-) -> tuple[Path, tuple[str, ...]]:
-    """Write the prompt; return its path and the warnings about hidden characters in its sources."""
-    path = folder / "prompt.xml"
-    hidden: tuple[HiddenCharacter, ...] = ()
-    text = assigned.prepared_prompt
-    if not text:
-        assembled = _assemble_prompt(project, assigned, harness)
-        text = assembled.prompt.to_xml()
-        hidden = assembled.hidden
-
-    path.write_text(text, encoding="utf-8")
-    project.document_store.put(text.encode())
-
-    return path, _describe_hidden_characters(hidden)
-
-
-def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str, ...]:
-    if not hidden:
-        return ()
-
-    places = ", ".join(
-        dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN])
-    )
-    more = ""
-    if len(hidden) > MAX_NAMES_SHOWN:
-        more = f" and {len(hidden) - MAX_NAMES_SHOWN} more"
-
-    return (f"{HIDDEN_CHARACTERS_PREFIX} were escaped in the prompt; check them: {places}{more}",)
-
-
-def _assemble_prompt(
-    project: Project, assigned: JobAssignment, harness: Harness
-) -> AssembledPrompt:
-    template = assigned.settings.template or harness.row.template
-    paths = project.config.paths
-    request = PromptRequest(
-        agent=template,
-        phase=assigned.phase,
-        instructions=assigned.instructions,
-        root=project.root,
-        paths=assigned.paths,
-        output_documents=assigned.documents_to_write,
-        configured_agents=(template,),
-        project_file=paths.project_file,
-        templates_folder=paths.templates,
-    )
-    return assemble_prompt(request, assigned.pieces)
-
-
-def _make_task(
-    project: Project, assigned: JobAssignment, harness: Harness, prompt: Path
-) -> AgentTask:
-    package = assigned.package
-    settings = assigned.settings
-    document = assigned.package_document or prompt
-    run_paths = RunPaths(
-        repository=project.root,
-        worktrees=project.worktrees_folder,
-        checkout=assigned.checkout,
-        prompt=document,
-        context=assigned.context_documents,
-    )
-
-    config = EnvelopeConfig(
-        kind=harness.row.kind,
-        timeout_secs=int(settings.timeout_s),
-        pr_target_branch=f"feat/{assigned.feature}",
-        num_agents=assigned.share.agent_count if assigned.share else 1,
-        max_review_cycles=assigned.max_rounds,
-    )
-
-    envelope_package = None
-    if package:
-        envelope_package = EnvelopePackage(package.work_package_id, package.sequence)
-
-    envelope = make_envelope(
-        job_id=assigned.job_id,
-        feature_slug=assigned.feature,
-        paths=run_paths,
-        config=config,
-        package=envelope_package,
-        share=assigned.share,
-        role=assigned.phase,
-    )
-
-    agent = AgentConfig(
-        name=assigned.agent,
-        command=settings.command,
-        env=settings.env,
-        scenario=settings.scenario or "",
-        model=settings.model or "",
-        first_output_timeout_s=settings.first_output_timeout_s,
-        mcp_tools=settings.mcp_tools,
-    )
-
-    return AgentTask(
-        envelope=envelope,
-        agent=agent,
-        repository=project.root,
-        checkout=assigned.checkout,
-        prompt_xml=prompt,
-        phase=assigned.phase,
-        workflow_phase=assigned.workflow_phase,
-        round=assigned.round,
-        scope=assigned.scope,
     )
 
 

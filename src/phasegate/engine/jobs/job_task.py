@@ -1,0 +1,125 @@
+"""Write the prompt of a job, and build the task that its agent program is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPaths, make_envelope
+from phasegate.agents.port import AgentConfig, AgentTask, Harness
+from phasegate.core.display.status import HIDDEN_CHARACTERS_PREFIX
+from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
+from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
+from phasegate.engine.project.project import Project
+from phasegate.prompts.assemble import AssembledPrompt, PromptRequest, assemble_prompt
+
+
+def write_prompt(
+    project: Project, assigned: JobAssignment, harness: Harness, folder: Path
+) -> tuple[Path, tuple[str, ...]]:
+    """Write the prompt; return its path and the warnings about hidden characters in its sources."""
+    path = folder / "prompt.xml"
+    hidden: tuple[HiddenCharacter, ...] = ()
+    text = assigned.prepared_prompt
+    if not text:
+        assembled = _assemble_prompt(project, assigned, harness)
+        text = assembled.prompt.to_xml()
+        hidden = assembled.hidden
+
+    path.write_text(text, encoding="utf-8")
+    project.document_store.put(text.encode())
+
+    return path, _describe_hidden_characters(hidden)
+
+
+def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str, ...]:
+    if not hidden:
+        return ()
+
+    places = ", ".join(
+        dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN])
+    )
+    more = ""
+    if len(hidden) > MAX_NAMES_SHOWN:
+        more = f" and {len(hidden) - MAX_NAMES_SHOWN} more"
+
+    return (f"{HIDDEN_CHARACTERS_PREFIX} were escaped in the prompt; check them: {places}{more}",)
+
+
+def _assemble_prompt(
+    project: Project, assigned: JobAssignment, harness: Harness
+) -> AssembledPrompt:
+    template = assigned.settings.template or harness.row.template
+    paths = project.config.paths
+    request = PromptRequest(
+        agent=template,
+        phase=assigned.phase,
+        instructions=assigned.instructions,
+        root=project.root,
+        paths=assigned.paths,
+        output_documents=assigned.documents_to_write,
+        configured_agents=(template,),
+        project_file=paths.project_file,
+        templates_folder=paths.templates,
+    )
+    return assemble_prompt(request, assigned.pieces)
+
+
+def make_task(
+    project: Project, assigned: JobAssignment, harness: Harness, prompt: Path
+) -> AgentTask:
+    """Build the task of an agent: what its envelope says, and where it works."""
+    package = assigned.package
+    settings = assigned.settings
+    document = assigned.package_document or prompt
+    run_paths = RunPaths(
+        repository=project.root,
+        worktrees=project.worktrees_folder,
+        checkout=assigned.checkout,
+        prompt=document,
+        context=assigned.context_documents,
+    )
+
+    config = EnvelopeConfig(
+        kind=harness.row.kind,
+        timeout_secs=int(settings.timeout_s),
+        pr_target_branch=f"feat/{assigned.feature}",
+        num_agents=assigned.share.agent_count if assigned.share else 1,
+        max_review_cycles=assigned.max_rounds,
+    )
+
+    envelope_package = None
+    if package:
+        envelope_package = EnvelopePackage(package.work_package_id, package.sequence)
+
+    envelope = make_envelope(
+        job_id=assigned.job_id,
+        feature_slug=assigned.feature,
+        paths=run_paths,
+        config=config,
+        package=envelope_package,
+        share=assigned.share,
+        role=assigned.phase,
+    )
+
+    agent = AgentConfig(
+        name=assigned.agent,
+        command=settings.command,
+        env=settings.env,
+        scenario=settings.scenario or "",
+        model=settings.model or "",
+        first_output_timeout_s=settings.first_output_timeout_s,
+        mcp_tools=settings.mcp_tools,
+    )
+
+    return AgentTask(
+        envelope=envelope,
+        agent=agent,
+        repository=project.root,
+        checkout=assigned.checkout,
+        prompt_xml=prompt,
+        phase=assigned.phase,
+        workflow_phase=assigned.workflow_phase,
+        round=assigned.round,
+        scope=assigned.scope,
+    )
