@@ -20,7 +20,8 @@ from phasegate.errors import EnvironmentUnavailable, StateConflict, TemporarilyU
 from phasegate.storage.audit import verify_audit
 from phasegate.storage.bucket.audit import verify_bucket
 from phasegate.storage.bucket.client import Bucket, BucketAddress
-from phasegate.storage.bucket.copier import BucketCopier, chain_log, decode_chain_page
+from phasegate.storage.bucket.copier import BucketCopier, chain_log
+from phasegate.storage.bucket.numbered_log import decode_entries
 from phasegate.storage.location import Location
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.row_events import trail_sealed_event
@@ -263,7 +264,7 @@ def test_lost_answers_double_nothing(tmp_path: Path, s3: S3Server, prefix: str) 
     direct = s3.bucket(prefix)
     report = verify_bucket(direct, location)
     assert (report.ok, report.notes) == (True, ())
-    pages = [decode_chain_page(kept) for kept in chain_log(direct, STORE_ID).pages_after()]
+    pages = [decode_entries(kept) for kept in chain_log(direct, STORE_ID).pages_after()]
     positions = [entry.position for page in pages for entry in page.entries]
     assert positions == [*range(1, len(positions) + 1)]
     found = direct.get(f"audit/{FEATURE}/job-a.jsonl")
@@ -348,7 +349,7 @@ def test_two_copiers_at_once_copy_everything_once(
     report = verify_bucket(direct, location)
     assert (report.ok, report.notes, report.trails) == (True, (), 12)
     pages = [*chain_log(direct, STORE_ID).pages_after()]
-    positions = [entry.position for kept in pages for entry in decode_chain_page(kept).entries]
+    positions = [entry.position for kept in pages for entry in decode_entries(kept).entries]
     assert positions == [*range(1, report.entries + 1)]
 
 

@@ -259,10 +259,11 @@ def _verify_once(location: Location) -> tuple[AuditReport, bool]:
             return report, report.entries == before
     except StateConflict as error:
         findings.add_problem("store", error.message)
-        return _make_report(findings, 0, 0), True
+        return make_report(findings, 0, 0), True
 
 
-def _make_report(findings: Findings, entries: int, trails: int) -> AuditReport:
+def make_report(findings: Findings, entries: int, trails: int) -> AuditReport:
+    """Return the report of a verification."""
     return AuditReport(
         ok=not findings.problems,
         entries=entries,
@@ -299,7 +300,7 @@ def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
     else:
         findings.add_note("nothing has been recorded in this repository yet")
 
-    return _make_report(findings, 0, 0)
+    return make_report(findings, 0, 0)
 
 
 def _check_store(location: Location, reader: StoreReader, findings: Findings) -> AuditReport:
@@ -322,7 +323,7 @@ def _check_store(location: Location, reader: StoreReader, findings: Findings) ->
     }
     check_trails(location, seen, seals, ended, findings)
 
-    return _make_report(findings, head.entries, len(seen.files.keys() | seen.open_trails.keys()))
+    return make_report(findings, head.entries, len(seen.files.keys() | seen.open_trails.keys()))
 
 
 def _journal_lock(location: Location) -> AbstractContextManager[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from phasegate.errors import MovedOn
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import NewEvent
 
@@ -20,9 +21,13 @@ class WritableStore(StoreReader):
         `expected_seq`.
         """
 
-    @abstractmethod
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events that do not depend on the feature's last step."""
+        while True:
+            try:
+                return self.append(feature, self.last_seq(feature), ts, events)
+            except MovedOn:
+                continue
 
     @abstractmethod
     def anchor(self) -> None:

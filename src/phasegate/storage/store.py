@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from phasegate.core.audit.chain import ChainEntry, ChainHead, chain_origin_hash, compute_entry_hash
+from phasegate.core.audit.chain import ChainHead, chain_origin_hash, make_links
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.git import sync_written_folders
@@ -85,14 +85,6 @@ class Store(WritableStore):
 
         return expected_seq + len(events)
 
-    def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events that do not depend on the feature's last step."""
-        while True:
-            try:
-                return self.append(feature, self.last_seq(feature), ts, events)
-            except MovedOn:
-                continue
-
     def _append(
         self,
         feature: str,
@@ -109,9 +101,13 @@ class Store(WritableStore):
                     " a step"
                 )
 
-            head = self._insert_events(
-                self._read_verified_head(), feature, expected_seq, ts, events
-            )
+            head = self._read_verified_head()
+            for entry, digest in make_links(head, feature, expected_seq, ts, events):
+                self._connection.execute(
+                    "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, digest)
+                )
+                head = ChainHead(entry.position, digest)
+
             for row in rows:
                 upsert_row(self._connection, row)
 
@@ -186,31 +182,6 @@ class Store(WritableStore):
             f"it ends at entry {head.entries}, which is not the head kept in {self.heads.path}; "
             "it was changed, or replaced by another copy",
         )
-
-    def _insert_events(
-        self, head: ChainHead, feature: str, seq: int, ts: str, events: Sequence[NewEvent]
-    ) -> ChainHead:
-        count = head.entries
-        previous = head.hash
-
-        for event in events:
-            count = count + 1
-            seq = seq + 1
-            entry = ChainEntry(
-                position=count,
-                feature=feature,
-                seq=seq,
-                ts=ts,
-                kind=event.kind,
-                payload=event.payload,
-            )
-
-            previous = compute_entry_hash(previous, entry)
-            self._connection.execute(
-                "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, previous)
-            )
-
-        return ChainHead(count, previous)
 
     def anchor(self, *, replace_lost_anchor: bool = False) -> None:
         """Anchor the head in git; called when a job ends, a gate is decided or a command has

@@ -66,6 +66,31 @@ def compute_entry_hash(previous: str, entry: ChainEntry) -> str:
     return sha256(encode_fields((_CHAIN_DOMAIN, *encoded, payload))).hexdigest()
 
 
+def make_links(
+    head: ChainHead, feature: str, seq: int, ts: str, events: Iterable[tuple[str, bytes]]
+) -> list[ChainLink]:
+    """Return the entries that continue a chain after its head.
+
+    `events` are the kinds and payloads of one step of a feature, whose last event is number `seq`.
+    """
+    links: list[ChainLink] = []
+    previous = head.hash
+
+    for number, (kind, payload) in enumerate(events, start=1):
+        entry = ChainEntry(
+            position=head.entries + number,
+            feature=feature,
+            seq=seq + number,
+            ts=ts,
+            kind=kind,
+            payload=payload,
+        )
+        previous = compute_entry_hash(previous, entry)
+        links.append(ChainLink(entry, previous))
+
+    return links
+
+
 def find_first_break(
     start: str, links: Iterable[ChainLink], heads: Sequence[ChainHead], ends: Sequence[ChainHead]
 ) -> ChainBreak | None:

@@ -11,28 +11,27 @@ import time
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
-from phasegate.core.audit.chain import ChainHead, ChainLink, chain_origin_hash, find_first_break
+from phasegate.core.audit.chain import ChainHead, ChainLink, find_first_break
 from phasegate.core.audit.trail import scan_trail
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.core.paths.artifact_path import find_slug_problem
 from phasegate.errors import StateConflict
-from phasegate.storage.audit import AuditReport, Findings, check_sealed_trail
+from phasegate.storage.audit import AuditReport, Findings, check_sealed_trail, make_report
 from phasegate.storage.bucket.client import Bucket
 from phasegate.storage.bucket.copier import (
     CHAIN_FOLDER,
     DOCUMENTS_FOLDER,
     chain_log,
-    decode_chain_page,
     trail_object_path,
 )
 from phasegate.storage.bucket.journal import (
     JOURNAL_FOLDER,
     JournalEnds,
-    JournalStep,
     feature_from_folder,
     heads_log,
     journal_log,
 )
+from phasegate.storage.bucket.numbered_log import NumberedLog, decode_entries
 from phasegate.storage.chain_heads import ChainHeadsFile
 from phasegate.storage.git_anchor import read_anchor
 from phasegate.storage.location import Location
@@ -63,25 +62,30 @@ def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
 
 def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
     findings = Findings()
-    if location:
-        reader = open_store_reader(location)
-    else:
-        reader = None
-
+    reader = open_store_reader(location) if location else None
     if reader:
         stores = [reader.store_id]
     else:
         stores = [name for name in bucket.list_folders(CHAIN_FOLDER) if not find_slug_problem(name)]
 
-    entries, trails = check_bucket_journals(bucket, findings)
+    journals = {}
+    for folder in bucket.list_folders(JOURNAL_FOLDER):
+        feature = feature_from_folder(folder)
+        log = journal_log(bucket, feature)
+        journals[feature] = _BucketChain(bucket, log, findings, f"journal {folder} ")
+
+    chains = [*journals.values()]
     for store in stores:
-        chain = _BucketChain(bucket, store, findings)
-        entries = entries + chain.head.entries
-        trails = trails + chain.check_contents()
+        chain = _BucketChain(bucket, chain_log(bucket, store), findings)
+        chains.append(chain)
         if reader and location:
             with reader:
                 _compare_with_local_store(location, reader, chain, findings)
 
+    trails = sum(chain.check_contents() for chain in chains)
+    _check_heads(bucket, journals, findings)
+
+    entries = sum(chain.head.entries for chain in chains)
     if not entries and not findings.problems:
         findings.add_problem(
             "entry 1",
@@ -89,27 +93,30 @@ def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
             f" {bucket.address}",
         )
 
-    return AuditReport(
-        ok=not findings.problems,
-        entries=entries,
-        trails=trails,
-        problems=tuple(findings.problems),
-        notes=tuple(findings.notes),
-    )
+    return make_report(findings, entries, trails)
 
 
 class _BucketChain:
-    """The chain of one repository in a bucket, read from its first page to its last."""
+    """A chain in a bucket, of a repository or of a feature, read from its first page to its last.
 
-    def __init__(self, bucket: Bucket, store: str, findings: Findings) -> None:
+    `label` comes before the places of its problems.
+    """
+
+    def __init__(
+        self, bucket: Bucket, log: NumberedLog, findings: Findings, label: str = ""
+    ) -> None:
         self._bucket = bucket
+        self._log = log
         self._findings = findings
-        self.store = store
-        self.hashes: list[str] = [chain_origin_hash(store)]
+        self._label = label
+        self.hashes = [log.origin_head.hash]
+        self.page_hashes = [log.origin_head.hash]
         self._seals: dict[str, TrailSeal] = {}
         self._document_hashes: set[str] = set()
-        if broken := find_first_break(chain_origin_hash(store), self._links(), (), ()):
-            findings.add_first_problem(f"entry {broken.position}", f"{broken.why} (in the bucket)")
+        if broken := find_first_break(log.origin_head.hash, self._links(), (), ()):
+            findings.add_first_problem(
+                f"{label}entry {broken.position}", f"{broken.why} (in the bucket)"
+            )
 
     @property
     def head(self) -> ChainHead:
@@ -117,11 +124,12 @@ class _BucketChain:
 
     def _links(self) -> Iterator[ChainLink]:
         try:
-            for kept in chain_log(self._bucket, self.store).pages_after():
-                page = decode_chain_page(kept)
+            for kept in self._log.pages_after():
+                page = decode_entries(kept)
+                self.page_hashes.append(kept.head.hash)
                 self._document_hashes |= {*page.papers}
                 for text in page.lacking:
-                    self._findings.add_problem(f"page {kept.page.n}", f"is incomplete: {text}")
+                    self._add_problem(kept.page.n, f"was written without {text}")
 
                 for entry in page.entries:
                     row = decode_row(entry.feature, entry.kind, entry.payload.encode())
@@ -131,7 +139,10 @@ class _BucketChain:
                     self.hashes.append(entry.hash)
                     yield entry.link
         except (StateConflict, ValueError) as error:
-            self._findings.add_problem(f"store {self.store}", str(error))
+            self._add_problem(len(self.page_hashes), str(error))
+
+    def _add_problem(self, page: int, why: str) -> None:
+        self._findings.add_problem(f"{self._label}page {page}", why)
 
     def check_contents(self) -> int:
         """Check every trail against its last seal, and every document against its hash.
@@ -168,50 +179,12 @@ def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
         check_sealed_trail(key, reading, seal, findings)
 
 
-def check_bucket_journals(bucket: Bucket, findings: Findings) -> tuple[int, int]:
-    """Check the journals that are stored only in the bucket, one chain per feature.
-
-    Return the number of entries and trails.
-    """
-    entries = 0
-    seals = dict[str, TrailSeal]()
-    hashes = dict[str, list[str]]()
-
-    for name in bucket.list_folders(JOURNAL_FOLDER):
-        feature = feature_from_folder(name)
-        log = journal_log(bucket, feature_from_folder(name))
-        hashes[feature], seq = [log.origin_head.hash], 0
-
-        try:
-            for kept in log.pages_after():
-                step = kept.decode_body(JournalStep)
-                if step.first != seq + 1:
-                    raise StateConflict(f"event {step.first} follows event {seq}")
-
-                rows = [
-                    decode_row(feature, kind, payload.encode()) for kind, payload in step.events
-                ]
-                seals |= {row.job: row for row in rows if isinstance(row, TrailSeal)}
-                hashes[feature].append(kept.head.hash)
-                seq += len(step.events)
-        except (StateConflict, ValueError) as error:
-            findings.add_problem(f"journal {name} page {len(hashes[feature])}", str(error))
-
-        entries += seq
-
-    for seal in seals.values():
-        _check_trail(bucket, seal, findings)
-
-    _check_heads(bucket, hashes, findings)
-    return entries, len(seals)
-
-
-def _check_heads(bucket: Bucket, hashes: Mapping[str, list[str]], findings: Findings) -> None:
+def _check_heads(bucket: Bucket, journals: Mapping[str, _BucketChain], findings: Findings) -> None:
     """Check that every journal contains every chain head that was written for it."""
     try:
         for kept in heads_log(bucket).pages_after():
             for feature, (page, digest) in kept.decode_body(JournalEnds).items():
-                known = hashes.get(feature, ())
+                known = journals[feature].page_hashes if feature in journals else ()
                 if page >= len(known) or known[page] != digest:
                     findings.add_problem(
                         f"journal {feature} page {page}",

@@ -17,14 +17,21 @@ from hashlib import sha256
 
 import msgspec
 
-from phasegate.core.audit.chain import ChainEntry, ChainHead, ChainLink, chain_origin_hash
+from phasegate.core.audit.chain import ChainHead, chain_origin_hash
 from phasegate.core.audit.trail import scan_trail
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.errors import StateConflict
 from phasegate.files import read_regular_file
 from phasegate.files.durable_write import replace_file
 from phasegate.storage.bucket.client import Bucket, put_append_only
-from phasegate.storage.bucket.numbered_log import NumberedLog, StoredPage
+from phasegate.storage.bucket.numbered_log import (
+    EntryPage,
+    NumberedLog,
+    PageEntry,
+    StoredPage,
+    decode_entries,
+    encode_entry,
+)
 from phasegate.storage.chain_heads import get_heads_folder
 from phasegate.storage.location import Location
 from phasegate.storage.reader import StoreReader
@@ -41,34 +48,6 @@ MAX_PAGE_ENTRIES = 500
 MAX_PAGE_BYTES = 1_000_000
 MAX_DOCUMENT_BYTES = 1 << 28
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-
-
-class ChainPageEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of the chain with its hash, as stored in a page."""
-
-    position: int
-    feature: str
-    seq: int
-    ts: str
-    kind: str
-    payload: str
-    hash: str
-
-    @property
-    def link(self) -> ChainLink:
-        fields = (self.position, self.feature, self.seq, self.ts, self.kind, self.payload.encode())
-        return ChainLink(ChainEntry(*fields), self.hash)
-
-
-class ChainPage(msgspec.Struct, frozen=True):
-    """The content of a page of the chain.
-
-    `lacking` lists files that did not match the journal and were not copied.
-    """
-
-    entries: tuple[ChainPageEntry, ...]
-    papers: tuple[str, ...]
-    lacking: tuple[str, ...] = ()
 
 
 class _CopyProgress(msgspec.Struct, frozen=True):
@@ -89,14 +68,6 @@ def trail_object_path(feature: str, job: str) -> str:
 def chain_log(bucket: Bucket, store_id: str) -> NumberedLog:
     """Return the log of one repository's chain in a bucket."""
     return NumberedLog(bucket, f"{CHAIN_FOLDER}/{store_id}", chain_origin_hash(store_id))
-
-
-def decode_chain_page(stored: StoredPage) -> ChainPage:
-    """Parse a page of a chain."""
-    found = stored.decode_body(ChainPage)
-    if not found.entries:
-        raise StateConflict(f"page {stored.page.n} of the chain is empty")
-    return found
 
 
 class BucketCopier:
@@ -156,18 +127,18 @@ class BucketCopier:
             )
         )
 
-        body = msgspec.json.encode(ChainPage(entries, copied, tuple(lacking)))
+        body = msgspec.json.encode(EntryPage(entries, copied, tuple(lacking)))
         self._advance_to(self._log.append(self._copied_head, self._writer_id, body))
 
         return True
 
-    def _next_entries(self) -> Iterator[ChainPageEntry]:
+    def _next_entries(self) -> Iterator[PageEntry]:
         size = 0
-        for number, (entry, digest) in enumerate(self._reader.chain_links(self._copied_position)):
-            size += len(entry.payload)
+        for number, link in enumerate(self._reader.chain_links(self._copied_position)):
+            size += len(link.entry.payload)
             if number == MAX_PAGE_ENTRIES or (number and size > MAX_PAGE_BYTES):
                 return
-            yield ChainPageEntry(*entry[:5], entry.payload.decode(), digest)
+            yield encode_entry(link)
 
     def _copy_trail(self, seal: TrailSeal, missing: list[str]) -> set[bytes]:
         """Copy a trail up to its seal; return the hashes that occur in it.
@@ -223,7 +194,7 @@ class BucketCopier:
         replace_file(self._progress_path, msgspec.json.encode(state))
 
     def _check_history(self, stored: StoredPage) -> None:
-        last = decode_chain_page(stored).entries[-1]
+        last = decode_entries(stored).entries[-1]
         if self._reader.chain_hash_at(last.position) != last.hash:
             raise StateConflict(
                 f"{self._bucket.address} has a different history of this repository from entry"
@@ -245,7 +216,7 @@ class BucketCopier:
         return none
 
 
-def _last_seals(entries: Iterable[ChainPageEntry]) -> Iterable[TrailSeal]:
+def _last_seals(entries: Iterable[PageEntry]) -> Iterable[TrailSeal]:
     """Return the last seal of each trail."""
     rows = (decode_row(entry.feature, entry.kind, entry.payload.encode()) for entry in entries)
     return {row.job: row for row in rows if isinstance(row, TrailSeal)}.values()

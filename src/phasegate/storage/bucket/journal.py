@@ -2,7 +2,7 @@
 
 Each feature has a numbered log with its own chain.
 
-    journal/{feature}/{number}      one step: its events, in the order in which they happened
+    journal/{feature}/{number}      one step: its events, with their hashes in the feature's chain
     heads/{number}                  after one or more steps: the new ends of the changed journals
 
 A step is one object that is created once, so it exists completely or not at all, and only one
@@ -26,12 +26,23 @@ from typing import Any
 
 import msgspec
 
-from phasegate.core.audit.chain import ChainHead, chain_origin_hash, encode_fields
+from phasegate.core.audit.chain import (
+    ChainHead,
+    chain_origin_hash,
+    encode_fields,
+    make_links,
+)
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.errors import DivergedHistory, EnvironmentUnavailable, MovedOn, StateConflict
 from phasegate.files.durable_write import make_folder
 from phasegate.storage.bucket.client import Bucket
-from phasegate.storage.bucket.numbered_log import NumberedLog, StoredPage
+from phasegate.storage.bucket.numbered_log import (
+    EntryPage,
+    NumberedLog,
+    StoredPage,
+    decode_entries,
+    encode_entry,
+)
 from phasegate.storage.location import Location
 from phasegate.storage.lock import named_lock
 from phasegate.storage.record import WritableStore
@@ -61,16 +72,6 @@ _NO_FEATURE_FOLDER = "-"
 _CHAIN_NAME = "phasegate feature journal 1"
 # The end of each journal: number of pages, and hash of the last one
 JournalEnds = dict[str, tuple[int, str]]
-
-
-class JournalStep(msgspec.Struct, frozen=True):
-    """One step of a feature: its time, the number of its first event, and the kind and payload of
-    each event.
-    """
-
-    ts: str
-    first: int
-    events: tuple[tuple[str, str], ...]
 
 
 def journal_log(bucket: Bucket, feature: str) -> NumberedLog:
@@ -179,8 +180,6 @@ class BucketStore(WritableStore):
             decode_row(feature, event.kind, event.payload)
 
         self.before_append()
-        texts = tuple((event.kind, event.payload.decode()) for event in events)
-        body = msgspec.json.encode(JournalStep(ts, expected_seq + 1, texts))
         by = self._new_id()
         with self._mutex:
             if self._local_last_seq(feature) != expected_seq or not events:
@@ -193,8 +192,10 @@ class BucketStore(WritableStore):
                 )
 
             if events:
+                links = make_links(self._feature_head(feature), feature, expected_seq, ts, events)
+                page = EntryPage(tuple(map(encode_entry, links)))
                 kept = journal_log(self._bucket, feature).append(
-                    self._journal_end(feature), by, body
+                    self._journal_end(feature), by, msgspec.json.encode(page)
                 )
                 self._apply_pages(feature, kept)
                 if kept.page.by != by:
@@ -203,14 +204,6 @@ class BucketStore(WritableStore):
                     )
 
         return expected_seq + len(events)
-
-    def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events that do not depend on the feature's last step."""
-        while True:
-            try:
-                return self.append(feature, self.last_seq(feature), ts, events)
-            except MovedOn:
-                continue
 
     def anchor(self) -> None:
         """Write the current end of every changed journal, so that truncation or rewriting is
@@ -388,8 +381,15 @@ class BucketStore(WritableStore):
         return {name: end for name, end, other in found if end[0] > other[0]}
 
     def _local_last_seq(self, feature: str) -> int:
-        query = "SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?"
-        return int(self._connection.execute(query, (feature,)).fetchone()[0])
+        return self._feature_head(feature).entries
+
+    def _feature_head(self, feature: str) -> ChainHead:
+        """Return the end of a feature's chain in the copy."""
+        query = "SELECT seq, hash FROM event WHERE feature = ? ORDER BY seq DESC LIMIT 1"
+        row = self._connection.execute(query, (feature,)).fetchone()
+        if row is None:
+            return journal_log(self._bucket, feature).origin_head
+        return ChainHead(*row)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -418,9 +418,9 @@ class BucketStore(WritableStore):
                     self._insert_page(feature, kept)
 
     def _insert_page(self, feature: str, stored: StoredPage) -> None:
-        step = stored.decode_body(JournalStep)
+        entries = decode_entries(stored).entries
         seq = self._local_last_seq(feature)
-        if step.first != seq + 1:
+        if entries[0].seq != seq + 1:
             raise DivergedHistory(
                 f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}"
             )
@@ -428,26 +428,19 @@ class BucketStore(WritableStore):
         (position,) = self._connection.execute(
             "SELECT coalesce(max(position), 0) FROM event"
         ).fetchone()
-        events = [(kind, text.encode()) for kind, text in step.events]
 
         try:
-            rows = [decode_row(feature, *event) for event in events]
+            rows = [decode_row(feature, one.kind, one.payload.encode()) for one in entries]
         except ValueError as error:
             raise DivergedHistory(
                 f"page {stored.page.n} of the journal of {feature}: {error}"
             ) from error
 
-        for number, event in enumerate(events):
-            values = (
-                position + number + 1,
-                feature,
-                step.first + number,
-                step.ts,
-                *event,
-                stored.head.hash,
+        for number, (entry, digest) in enumerate((one.link for one in entries), start=1):
+            self._connection.execute(
+                "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (position + number, *entry[1:], digest),
             )
-
-            self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
         for row in rows:
             upsert_row(self._connection, row)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from phasegate.core.audit.chain import ChainHead
+from phasegate.core.audit.chain import ChainEntry, ChainHead, ChainLink
 from phasegate.errors import DivergedHistory, StateConflict
 from phasegate.storage.bucket.client import Bucket
 from phasegate.typed import read_json
@@ -47,6 +47,48 @@ class StoredPage(NamedTuple):
             raise DivergedHistory(
                 f"page {self.page.n} was not written by Phasegate: {error}"
             ) from error
+
+
+class PageEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a chain with its hash, as stored in a page."""
+
+    position: int
+    feature: str
+    seq: int
+    ts: str
+    kind: str
+    payload: str
+    hash: str
+
+    @property
+    def link(self) -> ChainLink:
+        fields = (self.position, self.feature, self.seq, self.ts, self.kind, self.payload.encode())
+        return ChainLink(ChainEntry(*fields), self.hash)
+
+
+class EntryPage(msgspec.Struct, frozen=True):
+    """The body of a page with entries of a chain: of a repository, or of one feature.
+
+    `papers` lists the documents that it refers to, and `lacking` what was not copied, because it
+    did not match the journal.
+    """
+
+    entries: tuple[PageEntry, ...]
+    papers: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+
+def encode_entry(link: ChainLink) -> PageEntry:
+    """Return an entry in the form in which a page stores it."""
+    return PageEntry(*link.entry[:5], link.entry.payload.decode(), link.hash)
+
+
+def decode_entries(stored: StoredPage) -> EntryPage:
+    """Parse a page of entries."""
+    found = stored.decode_body(EntryPage)
+    if not found.entries:
+        raise DivergedHistory(f"page {stored.page.n} has no entries")
+    return found
 
 
 class NumberedLog:
