@@ -11,9 +11,8 @@ import logging
 import os
 import re
 import shlex
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import msgspec
 
 from phasegate.agents.spool import mcp_shim, shim
 from phasegate.agents.spool.requests import InvalidSpoolRequest, SpoolRequest, parse_spool_request
+from phasegate.background import repeat_in_background
 from phasegate.errors import PhasegateError
 from phasegate.files import create_new_file, open_folder, read_regular_file
 from phasegate.sandbox.readable_paths import find_interpreter
@@ -94,28 +94,14 @@ class RequestSpool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
     def serve_in_background(
         self, handler: SpoolRequestHandler, interval_s: float = 0.02
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Serve requests in a background thread while the block runs.
 
         The caller's thread is blocked by the job.
         """
-        stop = threading.Event()
-
-        def poll() -> None:
-            while not stop.wait(interval_s):
-                self.serve_pending(handler)
-
-        thread = threading.Thread(target=poll, name="spool", daemon=True)
-        thread.start()
-
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        return repeat_in_background(lambda: self.serve_pending(handler), interval_s, "spool")
 
     def serve_pending(self, handler: SpoolRequestHandler) -> int:
         """Answer pending requests, at most a few at once; return how many."""

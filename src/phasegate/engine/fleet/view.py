@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread
 
+from phasegate.background import repeat_in_background
 from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.engine.bucket import (
     FINAL_COPY_TIMEOUT_S,
@@ -106,21 +106,13 @@ def follow_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Ent
 @contextmanager
 def keep_copy_updated(copy: Path) -> Iterator[None]:
     """Update the copy in a loop while the block runs; errors are retried."""
-    ended = Event()
 
-    def follow() -> None:
-        while not ended.wait(POLL_INTERVAL_S):
-            with suppress(PhasegateError):
-                update_copy(copy, trails=True)
+    def update() -> None:
+        with suppress(PhasegateError):
+            update_copy(copy, trails=True)
 
-    thread = Thread(target=follow, name="fleet copy", daemon=True)
-    thread.start()
-
-    try:
+    with repeat_in_background(update, POLL_INTERVAL_S, "fleet copy"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _build_fleet_status(

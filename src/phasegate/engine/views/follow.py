@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
 from typing import NamedTuple
 
+from phasegate.background import repeat_in_background
 from phasegate.core.display.event_lines import EventText, render_event, render_package_event
 from phasegate.core.machine.feature_machine import apply_feature_event
 from phasegate.core.machine.feature_state import Feature
@@ -205,22 +205,17 @@ def follow_feature(
     `on_poll` is called after every poll.
     """
     follower = JournalFollower(reader, slug, after=None if from_now else 0)
-    ended = Event()
 
-    def follow() -> None:
-        while not ended.wait(POLL_INTERVAL_S):
-            for event in follower.read_reported_events():
-                listener(event)
-
-            on_poll(follower)
-
-    thread = Thread(target=follow, name=f"follow {slug}", daemon=True)
-    thread.start()
-
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    def report_new_events() -> None:
         for event in follower.read_reported_events():
             listener(event)
+
+    def poll() -> None:
+        report_new_events()
+        on_poll(follower)
+
+    try:
+        with repeat_in_background(poll, POLL_INTERVAL_S, f"follow {slug}"):
+            yield
+    finally:
+        report_new_events()

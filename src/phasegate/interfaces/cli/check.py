@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
-from typing import Self
 
 import click
 
-from phasegate.engine.checks.baseline import BaselineReport, CheckRow, check_branch, make_check_rows
+from phasegate.core.display.activity import RunningCommand
+from phasegate.engine.checks.baseline import (
+    BaselineReport,
+    CheckRow,
+    OnCommand,
+    check_branch,
+    make_check_rows,
+)
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.steps.workplace import current_branch
+from phasegate.interfaces.cli.live_display import LiveLines, redraw_periodically
 from phasegate.interfaces.cli.render import json_option, make_printable, print_line, print_result
-
-REDRAW_INTERVAL_S = 0.5
 
 
 @click.command()
@@ -38,10 +42,8 @@ def check(no_cache: bool, as_json: bool) -> int:
       phasegate check --no-cache --json
     """
     project = open_project(Path.cwd())
-    with CheckProgress() as progress:
-        reports = check_branch(
-            project, current_branch(project), progress.show_command, force=no_cache
-        )
+    with show_running_command() as show_command:
+        reports = check_branch(project, current_branch(project), show_command, force=no_cache)
 
     text = "\n".join(line for report in reports for line in _format_report(project, report))
     print_result(_as_data(project, reports), text, as_json)
@@ -51,41 +53,22 @@ def check(no_cache: bool, as_json: bool) -> int:
     return 0
 
 
-class CheckProgress:
-    """Displays the running command: a live line on a terminal, one line per command elsewhere."""
+@contextmanager
+def show_running_command() -> Iterator[OnCommand]:
+    """Show the running command: a live line on a terminal, one line per command elsewhere."""
+    live = LiveLines()
+    running: list[RunningCommand] = []
 
-    def __init__(self) -> None:
-        self._is_live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._stopped = Event()
-        self._ticker = Thread(target=self._tick, daemon=True)
-        self._purpose = ""
-        self._started_s = 0.0
-
-    def __enter__(self) -> Self:
-        if self._is_live:
-            self._ticker.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        if self._is_live:
-            self._ticker.join()
-            sys.stderr.write("\r\x1b[2K")
-
-    def show_command(self, purpose: str, command: str) -> None:
-        self._purpose = purpose
-        self._started_s = time.monotonic()
-        if not self._is_live:
+    def show_command(purpose: str, command: str) -> None:
+        running[:] = [RunningCommand(purpose, time.monotonic())]
+        if not live.is_live:
             print_line(f"{purpose}: {make_printable(command)}", err=True)
 
-    def _tick(self) -> None:
-        while not self._stopped.wait(REDRAW_INTERVAL_S):
-            if self._purpose:
-                seconds = int(time.monotonic() - self._started_s)
-                sys.stderr.write(
-                    f"\r\x1b[2K{self._purpose} running, {seconds // 60}:{seconds % 60:02d}"
-                )
-                sys.stderr.flush()
+    def render_lines() -> list[str]:
+        return [command.line(time.monotonic()) for command in running]
+
+    with redraw_periodically(live, render_lines):
+        yield show_command
 
 
 def _format_report(project: Project, report: BaselineReport) -> Iterator[str]:

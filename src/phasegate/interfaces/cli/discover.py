@@ -9,7 +9,7 @@ import click
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.steps.workplace import current_branch
 from phasegate.engine.tools.discover import Discovery, discover_branch_checks, write_discovery
-from phasegate.interfaces.cli.check import CheckProgress, format_check_row
+from phasegate.interfaces.cli.check import format_check_row, show_running_command
 from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
 from phasegate.interfaces.cli.render import json_option, make_printable, print_line, print_result
 
@@ -36,9 +36,9 @@ def discover(agent: str | None, yes: bool, as_json: bool) -> int:
       phasegate discover --agent claude --yes
     """
     project = open_project(Path.cwd())
-    with open_project_store(project) as store, CheckProgress() as progress:
+    with open_project_store(project) as store, show_running_command() as show_command:
         discovery = discover_branch_checks(
-            project, store, current_branch(project), agent, progress.show_command
+            project, store, current_branch(project), agent, show_command
         )
 
     is_changed = bool(discovery.diff)

@@ -11,8 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event, RLock, Thread
+from threading import RLock
 
+from phasegate.background import repeat_in_background
 from phasegate.core.display.status import cut_to_width
 from phasegate.interfaces.cli.render import make_printable, print_line
 
@@ -94,20 +95,12 @@ def redraw_periodically(
     live: LiveLines, render_lines: Callable[[], Sequence[str]]
 ) -> Iterator[None]:
     """Redraw the lines at a fixed interval while the block runs."""
-    ended = Event()
-
-    def tick() -> None:
-        while not ended.wait(REDRAW_INTERVAL_S):
-            live.draw(render_lines())
-
-    ticker = Thread(target=tick, daemon=True)
-    ticker.start()
-
     try:
-        yield
+        with repeat_in_background(
+            lambda: live.draw(render_lines()), REDRAW_INTERVAL_S, "live lines"
+        ):
+            yield
     finally:
-        ended.set()
-        ticker.join()
         live.clear()
 
 
