@@ -292,12 +292,9 @@ class PlanRunner:
         """
         if ran.exit_status == 0:
             outcome = CheckOutcome.PASSED
-        else:
-            outcome = CheckOutcome.FAILED
-
-        if ran.exit_status == 0:
             summary, remedy = ("exit status 0", "")
         else:
+            outcome = CheckOutcome.FAILED
             summary, remedy = _describe_failure(purpose, line, ran)
 
         check = _make_check(

@@ -250,19 +250,12 @@ def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _Setup
 
 def _describe_attempt(attempt: _SetupAttempt) -> str:
     if attempt.check.outcome is CheckOutcome.FAILED:
-        what = attempt.check.summary
+        last_line = make_excerpt(attempt.check.excerpt).strip().rpartition("\n")[2]
+        what = f"{attempt.check.summary} {last_line}"
     elif attempt.collected:
         what = f"{attempt.collected.tests} tests found, {attempt.collected.errors} errors"
     else:
         what = ""
 
-    if attempt.check.outcome is CheckOutcome.FAILED:
-        last = make_excerpt(attempt.check.excerpt).strip().rpartition("\n")[2]
-    else:
-        last = ""
-
     purpose = attempt.candidate.why or attempt.candidate.command
-    return to_one_line(
-        f"also tried, for {purpose}: {what} {last}".strip(),
-        400,
-    )
+    return to_one_line(f"also tried, for {purpose}: {what}".strip(), 400)

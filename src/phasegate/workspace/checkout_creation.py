@@ -122,9 +122,14 @@ def create_checkout(
     remove_tree(staging)
     used = _take_from_pool(repository, home, staging)
 
-    return _CheckoutBuilder(repository, assignment, options, start_point, staging).build(
-        folder, used
+    builder = _CheckoutBuilder(
+        repository=repository,
+        assignment=assignment,
+        options=options,
+        start_point=start_point,
+        staging=staging,
     )
+    return builder.build(folder, used)
 
 
 def _move_damaged_aside(folder: Path, records: Path) -> bool:
@@ -157,9 +162,14 @@ def recreate_checkout(
     folder.rename(staging)
     (records / "record.json").unlink()
 
-    return _CheckoutBuilder(repository, checkout.assignment, options, start_point, staging).build(
-        folder, used
+    builder = _CheckoutBuilder(
+        repository=repository,
+        assignment=checkout.assignment,
+        options=options,
+        start_point=start_point,
+        staging=staging,
     )
+    return builder.build(folder, used)
 
 
 def move_to_pool(checkout: Checkout) -> bool:
@@ -223,43 +233,38 @@ def _restore_files(
         git(place, "read-tree", "-m", "-u", old, new)
 
 
-class _CheckoutBuilder:
-    def __init__(
-        self,
-        repository: Repository,
-        assignment: Assignment,
-        options: CheckoutOptions,
-        start_point: StartPoint,
-        staging: Path,
-    ) -> None:
-        self._repository = repository
-        self._assignment = assignment
-        self._options = options
-        self._start_point = start_point
-        self._staging = staging
-        self._records = records_folder(repository, assignment.name)
+class _CheckoutBuilder(NamedTuple):
+    repository: Repository
+    assignment: Assignment
+    options: CheckoutOptions
+    start_point: StartPoint
+    staging: Path
+
+    @property
+    def records(self) -> Path:
+        return records_folder(self.repository, self.assignment.name)
 
     def build(self, folder: Path, used: _RetiredCheckout | None) -> Checkout:
         """Write all files under a temporary name, then the record, then rename the folder.
 
         In this order, the state that a crash leaves is easy to recognise.
         """
-        make_folder(self._records, 0o777)
-        index = self._records / "index.new"
+        make_folder(self.records, 0o777)
+        index = self.records / "index.new"
         # Leftovers of an interrupted git process, including its lock file
-        for left in self._records.glob("index.*"):
+        for left in self.records.glob("index.*"):
             left.unlink()
 
         if used is None or not self._restore_retired(used, index):
             index.unlink(missing_ok=True)
-            remove_tree(self._staging)
-            self._staging.mkdir()
-            _write_files(self._repository, self._staging, index, self._start_point.start)
+            remove_tree(self.staging)
+            self.staging.mkdir()
+            _write_files(self.repository, self.staging, index, self.start_point.start)
 
-        furnish = self._options.populate
-        filled = fill_submodules(self._repository, self._start_point.start, self._staging)
+        furnish = self.options.populate
+        filled = fill_submodules(self.repository, self.start_point.start, self.staging)
         if furnish:
-            laid = furnish(self._staging, folder, self._start_point.start)
+            laid = furnish(self.staging, folder, self.start_point.start)
         else:
             laid = NO_PLACED_FILES
 
@@ -267,13 +272,13 @@ class _CheckoutBuilder:
         record = self._write_git_dir(folder, index, laid)
         # Sync the files before the record: a file that a power failure emptied would look
         # like an agent's change.
-        sync_file_system(self._staging)
+        sync_file_system(self.staging)
         index.with_suffix(".head").unlink(missing_ok=True)
-        index.replace(self._records / "index")
-        write_record(self._records, record)
-        self._staging.rename(folder)
+        index.replace(self.records / "index")
+        write_record(self.records, record)
+        self.staging.rename(folder)
 
-        return Checkout(self._repository, self._assignment, record, self._start_point.conflicts)
+        return Checkout(self.repository, self.assignment, record, self.start_point.conflicts)
 
     def _restore_retired(self, used: _RetiredCheckout, index: Path) -> bool:
         """Restore the initial state of a retired checkout; return False if that is not possible.
@@ -281,13 +286,13 @@ class _CheckoutBuilder:
         Everything that differs is removed, including ignored files and empty folders, and missing
         files are written.
         """
-        record = replace(used.record, folder=str(self._staging), set_aside=())
+        record = replace(used.record, folder=str(self.staging), set_aside=())
 
         try:
-            start = load_start(used.index_data, record, self._repository)
+            start = load_start(used.index_data, record, self.repository)
             with (
                 checkout_descriptor(record) as root,
-                open_trash_folder(self._staging.parent) as room,
+                open_trash_folder(self.staging.parent) as room,
             ):
                 swept = plan_cleanup(root, start)
                 for path in (".git", *swept.dirty):
@@ -295,12 +300,12 @@ class _CheckoutBuilder:
 
             replace_file(index, used.index_data, 0o666)
             _restore_files(
-                repository=self._repository,
-                folder=self._staging,
+                repository=self.repository,
+                folder=self.staging,
                 index=index,
                 missing=swept.missing,
                 old=record.start,
-                new=self._start_point.start,
+                new=self.start_point.start,
             )
         except (OSError, StateConflict):
             return False
@@ -308,8 +313,8 @@ class _CheckoutBuilder:
         return True
 
     def _write_git_dir(self, folder: Path, index: Path, placed: PlacedFiles) -> CheckoutRecord:
-        begin = self._start_point
-        terms = self._options
+        begin = self.start_point
+        terms = self.options
         if begin.files_tree is not None:
             self._write_conflicts(index, begin.files_tree)
 
@@ -320,7 +325,7 @@ class _CheckoutBuilder:
         )
         head = begin.head or begin.start
         seedling = AgentGitSpec(
-            branch=self._assignment.branch,
+            branch=self.assignment.branch,
             start=head,
             agent=terms.agent,
             refs=begin.refs,
@@ -328,12 +333,12 @@ class _CheckoutBuilder:
         )
 
         stamp_ns = write_agent_git_dir(
-            self._repository, self._staging, self._prepare_agent_index(head, index), seedling
+            self.repository, self.staging, self._prepare_agent_index(head, index), seedling
         )
-        with folder_descriptor(self._staging) as root:
-            files = fingerprint_git_files(root, self._repository.hash_name)
+        with folder_descriptor(self.staging) as root:
+            files = fingerprint_git_files(root, self.repository.hash_name)
 
-        about = self._staging.stat()
+        about = self.staging.stat()
         return CheckoutRecord(
             folder=str(folder),
             device=about.st_dev,
@@ -352,11 +357,11 @@ class _CheckoutBuilder:
 
         It is the checkout's index, or one for the agent's earlier commits.
         """
-        if head == self._start_point.start:
+        if head == self.start_point.start:
             return index
 
         own = index.with_suffix(".head")
-        git(self._repository.place(own), "read-tree", head)
+        git(self.repository.place(own), "read-tree", head)
 
         return own
 
@@ -368,11 +373,11 @@ class _CheckoutBuilder:
         own = index.with_suffix(".merge")
         shutil.copy2(index, own)
         git(
-            self._repository.place(own, self._staging),
+            self.repository.place(own, self.staging),
             "read-tree",
             "-m",
             "-u",
-            self._start_point.start,
+            self.start_point.start,
             files_tree,
         )
 

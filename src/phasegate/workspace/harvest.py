@@ -9,7 +9,7 @@ ways, and the results are compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import NamedTuple
 
@@ -29,8 +29,8 @@ from phasegate.workspace.checkout import (
 from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached
 from phasegate.workspace.objects import (
     NewCommit,
-    PathVersion,
     Signature,
+    VersionMap,
     write_blobs,
     write_commits,
     write_tree_commit,
@@ -45,7 +45,12 @@ from phasegate.workspace.path_states import (
     read_observed_contents,
 )
 from phasegate.workspace.refs import BRANCH_PREFIX, RefMoved, advance_branch
-from phasegate.workspace.repository import is_ancestor, read_refs, resolve_commit
+from phasegate.workspace.repository import (
+    Repository,
+    is_ancestor,
+    read_refs,
+    resolve_commit,
+)
 from phasegate.workspace.repository_locks import RepositoryLock, checkout_lock, repository_lock
 from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 from phasegate.workspace.user_checkout import Obstacle
@@ -115,9 +120,14 @@ def harvest_checkout(
 
         write_blobs(checkout.repository, chain(committed, on_disk))
         with repository_lock(checkout.repository) as lock:
-            return _LockedHarvest(current, observation, allowed, committer, title).run(
-                lock, commits, note
+            locked_harvest = _LockedHarvest(
+                checkout=current,
+                observation=observation,
+                allowed=allowed,
+                committer=committer,
+                title=title,
             )
+            return locked_harvest.run(lock, commits, note)
 
 
 def _settle_pending_harvest(checkout: Checkout) -> Checkout:
@@ -175,35 +185,30 @@ def _find_replayable_commits(
         return [], [], f"the agent's history cannot be read: {error}"
 
 
-class _LockedHarvest:
-    """The part of a harvest that runs under the repository lock."""
+class _LockedHarvest(NamedTuple):
+    """The part of a harvest that is done under the lock of the repository."""
 
-    def __init__(
-        self,
-        checkout: Checkout,
-        observation: Observation,
-        allowed: Callable[[str], bool],
-        committer: Signature,
-        title: str,
-    ) -> None:
-        self._checkout = checkout
-        self._repository = checkout.repository
-        self._observation = observation
-        self._allowed = allowed
-        self._committer = committer
-        self._title = title
+    checkout: Checkout
+    observation: Observation
+    allowed: Callable[[str], bool]
+    committer: Signature
+    title: str
+
+    @property
+    def repository(self) -> Repository:
+        return self.checkout.repository
 
     def run(
         self, lock: RepositoryLock, commits: list[AgentCommit], note: str
     ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
-        branch = self._checkout.assignment.branch
-        record = self._checkout.record
-        head = read_refs(self._repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
+        branch = self.checkout.assignment.branch
+        record = self.checkout.record
+        head = read_refs(self.repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
         if head is None or (record.joins is not None and head != record.joins):
             return RefMoved(BRANCH_PREFIX + branch, record.joins or record.start, head)
 
-        states = PathVersions(self._repository, record, head, self._observation)
-        wanted = states.required_changes(self._allowed)
+        states = PathVersions(self.repository, record, head, self.observation)
+        wanted = states.required_changes(self.allowed)
         contested = sorted(
             path
             for path in wanted
@@ -224,13 +229,13 @@ class _LockedHarvest:
         self,
         head: str,
         states: PathVersions,
-        wanted: Mapping[str, PathVersion | None],
+        wanted: VersionMap,
         commits: list[AgentCommit],
     ) -> list[HarvestedCommit]:
-        if self._checkout.record.joins is not None:
+        if self.checkout.record.joins is not None:
             return [self._write_resolution(head, wanted)]
 
-        now: dict[str, PathVersion | None] = {}
+        now: VersionMap = {}
         plans: list[tuple[NewCommit, str | None, bool]] = []
 
         for commit in commits:
@@ -238,14 +243,14 @@ class _LockedHarvest:
             if step:
                 now.update(step)
                 message, renamed = ensure_package_prefix(
-                    commit.message, self._checkout.assignment.work_id
+                    commit.message, self.checkout.assignment.work_id
                 )
                 plans.append(
                     (
                         NewCommit(
                             parents=(),
                             author=commit.author,
-                            committer=self._committer,
+                            committer=self.committer,
                             message=message,
                             paths=step,
                         ),
@@ -256,13 +261,13 @@ class _LockedHarvest:
 
         rest = find_remaining_changes(states, wanted, now)
         if rest:
-            message, _ = ensure_package_prefix(self._title, self._checkout.assignment.work_id)
+            message, _ = ensure_package_prefix(self.title, self.checkout.assignment.work_id)
             plans.append(
                 (
                     NewCommit(
                         parents=(),
-                        author=self._committer,
-                        committer=self._committer,
+                        author=self.committer,
+                        committer=self.committer,
                         message=message,
                         paths=rest,
                     ),
@@ -275,7 +280,7 @@ class _LockedHarvest:
             plan._replace(parents=(head,) if number == 0 else ())
             for number, (plan, _, _) in enumerate(plans)
         ]
-        ids = write_commits(self._repository, made)
+        ids = write_commits(self.repository, made)
 
         return [
             HarvestedCommit(one, plan.message, source, renamed)
@@ -283,13 +288,13 @@ class _LockedHarvest:
         ]
 
     def _commit_changes(
-        self, commit: AgentCommit, states: PathVersions, now: Mapping[str, PathVersion | None]
-    ) -> dict[str, PathVersion | None]:
-        """Return the changes that one commit of the agent makes on the branch.
+        self, commit: AgentCommit, states: PathVersions, now: VersionMap
+    ) -> VersionMap:
+        """Return what one commit of the agent changes on the branch.
 
         Only allowed paths with allowed modes are included.
         """
-        found: dict[str, PathVersion | None] = {}
+        found: VersionMap = {}
 
         for path, _, new in commit.changes:
             if path in now:
@@ -298,44 +303,38 @@ class _LockedHarvest:
                 current = states.at_head(path)
 
             shown = normalize_version(new, states.on_disk(path), states.at_start(path))
-            if self._allowed(path) and shown != current and (new is None) == (shown is None):
+            if self.allowed(path) and shown != current and (new is None) == (shown is None):
                 found[path] = shown
 
         return found
 
-    def _write_resolution(
-        self, head: str, wanted: Mapping[str, PathVersion | None]
-    ) -> HarvestedCommit:
-        """Write a merge commit of the branch and the start, with the allowed changes."""
-        record = self._checkout.record
-        message, _ = ensure_package_prefix(self._title, self._checkout.assignment.work_id)
+    def _write_resolution(self, head: str, wanted: VersionMap) -> HarvestedCommit:
+        """Write one merge commit of the branch and the start with the allowed changes."""
+        record = self.checkout.record
+        message, _ = ensure_package_prefix(self.title, self.checkout.assignment.work_id)
         plan = NewCommit(
             parents=(record.start,),
-            author=self._committer,
-            committer=self._committer,
+            author=self.committer,
+            committer=self.committer,
             message=message,
             paths=wanted,
         )
 
-        (made,) = write_commits(self._repository, [plan])
-        tree = resolve_tree(self._repository.place(), made)
+        (made,) = write_commits(self.repository, [plan])
+        tree = resolve_tree(self.repository.place(), made)
         commit = write_tree_commit(
-            self._repository, tree, (head, record.start), self._committer, message
+            self.repository, tree, (head, record.start), self.committer, message
         )
 
         return HarvestedCommit(commit, message, None, False)
 
-    def _verify_tree(
-        self, states: PathVersions, wanted: Mapping[str, PathVersion | None], tip: str
-    ) -> None:
-        """Check path by path that git's tree is the expected one."""
+    def _verify_tree(self, states: PathVersions, wanted: VersionMap, tip: str) -> None:
+        """Check path by path that git's tree is the requested one."""
         expected = {**states.harvested_before, **states.changed_since_harvest, **wanted}
         expected = {
             path: version for path, version in expected.items() if version != states.at_start(path)
         }
-        found = collect_new_versions(
-            diff_trees(self._repository.place(), self._checkout.start, tip)
-        )
+        found = collect_new_versions(diff_trees(self.repository.place(), self.checkout.start, tip))
 
         if found != expected:
             odd = sorted(
@@ -357,15 +356,15 @@ class _LockedHarvest:
         wanted: Iterable[str],
         note: str,
     ) -> Harvest | RefMoved | Obstacle:
-        folder = records_folder(self._repository, self._checkout.assignment.name)
-        last = self._observation.history.head or ""
-        paths = tuple(sorted({*self._checkout.record.paths, *wanted}))
-        write_record(folder, replace(self._checkout.record, pending=(tip, last), paths=paths))
-        reason = f"harvest {self._checkout.assignment.name}"
+        folder = records_folder(self.repository, self.checkout.assignment.name)
+        last = self.observation.history.head or ""
+        paths = tuple(sorted({*self.checkout.record.paths, *wanted}))
+        write_record(folder, replace(self.checkout.record, pending=(tip, last), paths=paths))
+        reason = f"harvest {self.checkout.assignment.name}"
         stopped = advance_branch(
-            repository=self._repository,
+            repository=self.repository,
             lock=lock,
-            branch=self._checkout.assignment.branch,
+            branch=self.checkout.assignment.branch,
             old=head,
             new=tip,
             reason=reason,
@@ -376,11 +375,11 @@ class _LockedHarvest:
 
         # Otherwise a power failure could keep the record of the harvest, but not the branch
         sync_written_folders()
-        _record_harvest(replace(self._checkout.record, paths=paths), self._checkout, tip, last)
+        _record_harvest(replace(self.checkout.record, paths=paths), self.checkout, tip, last)
         left_out = sorted(
             path
-            for path, found in self._observation.versions.items()
-            if not (self._allowed(path) and is_harvestable(found))
+            for path, found in self.observation.versions.items()
+            if not (self.allowed(path) and is_harvestable(found))
         )
 
         return Harvest(tip, tuple(taken), tuple(left_out), note)

@@ -8,7 +8,7 @@ compare-and-swap.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from phasegate.core.paths.repo_path import has_git_directory
@@ -28,6 +28,10 @@ class PathVersion(NamedTuple):
     object_id: str
 
 
+# By path; None if there is nothing at the path
+VersionMap = dict[str, PathVersion | None]
+
+
 class Signature(NamedTuple):
     """An identity and a time: seconds since 1970, and the UTC offset."""
 
@@ -44,7 +48,7 @@ class NewCommit(NamedTuple):
     author: Signature
     committer: Signature
     message: str
-    paths: Mapping[str, PathVersion | None]
+    paths: VersionMap
 
 
 def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:

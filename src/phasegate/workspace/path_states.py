@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from phasegate.workspace.agent_git_reader import copy_agent_objects
 from phasegate.workspace.agent_history import AgentCommit
@@ -10,7 +10,7 @@ from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout, CheckoutRecord, checkout_descriptor
 from phasegate.workspace.checkout_files import CheckoutLimits, DiskEntry, read_unchanged_content
 from phasegate.workspace.index_file import IndexSnapshot
-from phasegate.workspace.objects import PathVersion
+from phasegate.workspace.objects import PathVersion, VersionMap
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
 from phasegate.workspace.tree_diff import diff_trees
 
@@ -62,8 +62,10 @@ class PathVersions:
             return None
         return PathVersion(found.mode, found.object_id)
 
-    def required_changes(self, allowed: Callable[[str], bool]) -> dict[str, PathVersion | None]:
-        """Return the final versions of the allowed paths that differ from the last harvest."""
+    def required_changes(self, allowed: Callable[[str], bool]) -> VersionMap:
+        """Return what the allowed paths must finally hold, where it differs from the last
+        harvest.
+        """
         undone = (
             path
             for path in self.harvested_before
@@ -83,7 +85,7 @@ class PathVersions:
 
 def collect_new_versions(
     changes: Iterable[tuple[str, PathVersion | None, PathVersion | None]],
-) -> dict[str, PathVersion | None]:
+) -> VersionMap:
     return {path: new for path, _, new in changes}
 
 
@@ -131,14 +133,13 @@ def read_committed_blobs(
 
 def find_remaining_changes(
     states: PathVersions,
-    wanted: Mapping[str, PathVersion | None],
-    now: Mapping[str, PathVersion | None],
-) -> dict[str, PathVersion | None]:
-    """Return the changes that are still missing after the agent's own commits.
-
-    The last of these commits may differ from the files on disk.
+    wanted: VersionMap,
+    now: VersionMap,
+) -> VersionMap:
+    """Return what is still to be changed after the agent's own commits, which may differ from the
+    disk.
     """
-    found: dict[str, PathVersion | None] = {}
+    found: VersionMap = {}
 
     for path in dict.fromkeys((*wanted, *now)):
         if path in wanted:

@@ -21,6 +21,7 @@ from phasegate.workspace.objects import (
     NewCommit,
     PathVersion,
     Signature,
+    VersionMap,
     write_blobs,
     write_commits,
 )
@@ -112,8 +113,8 @@ def _is_unsavable(found: DiskEntry) -> bool:
 
 def _has_unsaved_changes(
     checkout: Checkout,
-    on_disk: dict[str, PathVersion | None],
-    on_branch: dict[str, PathVersion | None],
+    on_disk: VersionMap,
+    on_branch: VersionMap,
 ) -> bool:
     """Return True if the disk has changes that are not on the branch, or lacks harvested ones."""
     new = any(
@@ -122,7 +123,7 @@ def _has_unsaved_changes(
     return new or any(path in on_branch and path not in on_disk for path in checkout.record.paths)
 
 
-def _disk_versions(observation: Observation) -> dict[str, PathVersion | None]:
+def _disk_versions(observation: Observation) -> VersionMap:
     usable = (
         (path, found) for path, found in observation.versions.items() if is_harvestable(found)
     )
@@ -135,10 +136,10 @@ def _disk_versions(observation: Observation) -> dict[str, PathVersion | None]:
 def _remove_lent_secrets(
     checkout: Checkout,
     observation: Observation,
-    on_disk: dict[str, PathVersion | None],
+    on_disk: VersionMap,
     lent: SecretMatcher,
-) -> dict[str, PathVersion | None]:
-    """Return the versions to save, without secrets that were given to the agent."""
+) -> VersionMap:
+    """Return the content to save, without secrets that were given to the agent."""
     if not lent:
         return on_disk
 
@@ -166,7 +167,7 @@ def _remove_lent_secrets(
 def _commit_saved_work(
     checkout: Checkout,
     observation: Observation,
-    kept: dict[str, PathVersion | None],
+    kept: VersionMap,
     head: str,
     signature: Signature,
 ) -> str:

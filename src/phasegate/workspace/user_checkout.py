@@ -214,17 +214,9 @@ class CheckoutMove:
         _try_create_file(index_lock)
 
     def _find_uncommitted(self, changes: Sequence[Difference]) -> Obstacle | None:
-        """Return uncommitted changes as an obstacle, except those that the move makes anyway."""
+        """Return uncommitted changes, except those that the move would make anyway."""
+        self._refresh_index()
         options = self._settings.options
-        git(
-            self._place,
-            "update-index",
-            "-q",
-            "--refresh",
-            settings=options,
-            accepted_exit_codes=(0, 1),
-        )
-
         arguments = (
             "diff-index",
             "--raw",
@@ -260,6 +252,11 @@ class CheckoutMove:
 
         self._stage_applied(arrived)
         return None
+
+    def _refresh_index(self) -> None:
+        options = self._settings.options
+        refresh = ("update-index", "-q", "--refresh")
+        git(self._place, *refresh, settings=options, accepted_exit_codes=(0, 1))
 
     def _find_torn_files(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
         """Return the files that a power failure left empty or missing during a write."""
@@ -310,14 +307,7 @@ class CheckoutMove:
         )
         data = b"".join(os.fsencode(line) + b"\0" for line in lines)
         git(self._place, "update-index", "-z", "--index-info", stdin=data)
-        git(
-            self._place,
-            "update-index",
-            "-q",
-            "--refresh",
-            settings=self._settings.options,
-            accepted_exit_codes=(0, 1),
-        )
+        self._refresh_index()
 
     def _find_filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
         """Return files that need a filter program of the user, such as Git LFS, as an obstacle.

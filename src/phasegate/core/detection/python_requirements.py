@@ -8,7 +8,7 @@ be the name of a package.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from phasegate.core.detection.files import (
@@ -61,6 +61,22 @@ class RequirementSource(NamedTuple):
     def has_test_runner(self) -> bool:
         names = [parse_package_name(requirement) for requirement in self.requirements]
         return any(name in TEST_RUNNERS or name.startswith("pytest-") for name in names)
+
+
+def _make_group(why: str, requirements: Iterable[str], name: str, kind: str) -> RequirementSource:
+    """Return a source whose requirements are also the arguments for pip."""
+    lines = tuple(requirements)
+    return RequirementSource(why=why, arguments=lines, requirements=lines, name=name, kind=kind)
+
+
+def _make_extra(name: str, requirements: tuple[str, ...], where: str = "") -> RequirementSource:
+    return RequirementSource(
+        why=f"extra `{name}`{where}",
+        arguments=(f".[{name}]",),
+        requirements=requirements,
+        name=name,
+        kind="extra",
+    )
 
 
 def parse_package_name(requirement: str) -> str:
@@ -140,45 +156,20 @@ def _normalize_name(name: str) -> str:
 def _find_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     groups = get_table(files.load_toml("pyproject.toml"), "dependency-groups")
     for name in groups:
-        requirements = tuple(expand_group(groups, name))
-        yield RequirementSource(
-            why=f"dependency group `{name}`",
-            arguments=requirements,
-            requirements=requirements,
-            name=name,
-            kind="group",
-        )
+        yield _make_group(f"dependency group `{name}`", expand_group(groups, name), name, "group")
 
 
 def _find_extras(files: ProjectFiles) -> Iterator[RequirementSource]:
     extras = get_table(files.load_toml("pyproject.toml"), "project", "optional-dependencies")
     for name, value in extras.items():
-        yield RequirementSource(
-            why=f"extra `{name}`",
-            arguments=(f".[{name}]",),
-            requirements=_expand_own_extras(extras, list_strings(value)),
-            name=name,
-            kind="extra",
-        )
+        yield _make_extra(name, _expand_own_extras(extras, list_strings(value)))
 
     for name, lines in _parse_setup_cfg_extras(files.get_text("setup.cfg")).items():
-        yield RequirementSource(
-            why=f"extra `{name}` in setup.cfg",
-            arguments=(f".[{name}]",),
-            requirements=lines,
-            name=name,
-            kind="extra",
-        )
+        yield _make_extra(name, lines, " in setup.cfg")
 
     for name in _parse_setup_py_extras(files.get_text("setup.py")):
         # Its content is known only once it is built; the name must suffice.
-        yield RequirementSource(
-            why=f"extra `{name}` in setup.py",
-            arguments=(f".[{name}]",),
-            requirements=("pytest",),
-            name=name,
-            kind="extra",
-        )
+        yield _make_extra(name, ("pytest",), " in setup.py")
 
 
 def _expand_own_extras(
@@ -248,17 +239,11 @@ def _find_poetry_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     tables["dev"] = tables.get("dev") or get_nested(poetry, "dev-dependencies")
 
     for name, declared in tables.items():
-        requirements = tuple(
+        requirements = [
             _convert_poetry_requirement(key, value) for key, value in _list_dependencies(declared)
-        )
+        ]
         if requirements:
-            yield RequirementSource(
-                why=f"poetry group `{name}`",
-                arguments=requirements,
-                requirements=requirements,
-                name=name,
-                kind="poetry",
-            )
+            yield _make_group(f"poetry group `{name}`", requirements, name, "poetry")
 
 
 def _list_dependencies(table: object) -> list[tuple[str, object]]:
@@ -296,24 +281,12 @@ def _convert_poetry_requirement(name: str, value: object) -> str:
 def _find_tool_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     tables = files.load_toml("pyproject.toml")
     for name, value in _list_dependencies(get_nested(tables, "tool", "pdm", "dev-dependencies")):
-        requirements = tuple(line for line in list_strings(value) if not line.startswith("-e"))
-        yield RequirementSource(
-            why=f"pdm group `{name}`",
-            arguments=requirements,
-            requirements=requirements,
-            name=name,
-            kind="pdm",
-        )
+        requirements = [line for line in list_strings(value) if not line.startswith("-e")]
+        yield _make_group(f"pdm group `{name}`", requirements, name, "pdm")
 
     for tool in ("uv", "rye"):
-        requirements = tuple(list_strings(get_nested(tables, "tool", tool, "dev-dependencies")))
-        yield RequirementSource(
-            why=f"dev-dependencies of {tool}",
-            arguments=requirements,
-            requirements=requirements,
-            name="dev",
-            kind=tool,
-        )
+        requirements = list_strings(get_nested(tables, "tool", tool, "dev-dependencies"))
+        yield _make_group(f"dev-dependencies of {tool}", requirements, "dev", tool)
 
     environments = {
         **dict(_list_dependencies(get_nested(tables, "tool", "hatch", "envs"))),
@@ -341,13 +314,8 @@ def _read_hatch_environment(
         # Hatch adds the test runner to this environment
         requirements.append("pytest")
 
-    return RequirementSource(
-        why=f"hatch environment `{name}`",
-        arguments=tuple(requirements),
-        requirements=tuple(requirements),
-        name={"default": "dev", "hatch-test": "test"}.get(name, name),
-        kind="hatch",
-    )
+    group = {"default": "dev", "hatch-test": "test"}.get(name, name)
+    return _make_group(f"hatch environment `{name}`", requirements, group, "hatch")
 
 
 # --- requirements files
@@ -599,13 +567,7 @@ def _find_tests_require(files: ProjectFiles) -> Iterator[RequirementSource]:
     options = read_ini_section(files.get_text("setup.cfg"), "options")
     requirements += _split_significant_lines(options.get("tests_require", ""))
     if requirements:
-        yield RequirementSource(
-            why="tests_require",
-            arguments=tuple(requirements),
-            requirements=tuple(requirements),
-            name="test",
-            kind="tests_require",
-        )
+        yield _make_group("tests_require", requirements, "test", "tests_require")
 
 
 _SOURCE_FINDERS = (

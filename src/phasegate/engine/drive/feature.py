@@ -13,7 +13,6 @@ from typing import NamedTuple
 from phasegate.config.settings import MergeMode
 from phasegate.core.machine.feature_events import (
     Advanced,
-    AnyFeatureEvent,
     CompletionRequested,
     Retried,
 )
@@ -29,8 +28,11 @@ from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.lost_job import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
-from phasegate.engine.journal.feature import make_default_feature, open_feature_journal
-from phasegate.engine.journal.unit_journal import UnitJournal
+from phasegate.engine.journal.feature import (
+    FeatureJournal,
+    make_default_feature,
+    open_feature_journal,
+)
 from phasegate.engine.notify.notifier import notify_failure, notify_feature_end
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
@@ -77,7 +79,7 @@ def refuse_if_stale(record: RecordReader, slug: str, seen_seq: int) -> None:
 @contextmanager
 def lock_feature_journal(
     project: Project, record: RunRecord, slug: str, command: str, seen_seq: int | None = None
-) -> Iterator[UnitJournal[Feature, AnyFeatureEvent]]:
+) -> Iterator[FeatureJournal]:
     """Lock a feature and yield its journal.
 
     `seen_seq` is the last event that the user has seen: refuse if the feature has changed since.
@@ -179,7 +181,7 @@ class _FeatureDriver:
     def __init__(
         self,
         context: DriverContext,
-        journal: UnitJournal[Feature, AnyFeatureEvent],
+        journal: FeatureJournal,
         options: RunOptions,
     ) -> None:
         self._context = context

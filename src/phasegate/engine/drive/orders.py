@@ -29,8 +29,12 @@ from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS, is_phase_named, workflow_noun
 from phasegate.engine.drive.feature import lock_feature_journal, merges_at_forge
-from phasegate.engine.journal.feature import open_feature_journal, read_feature, read_workflows
-from phasegate.engine.journal.unit_journal import UnitJournal
+from phasegate.engine.journal.feature import (
+    FeatureJournal,
+    open_feature_journal,
+    read_feature,
+    read_workflows,
+)
 from phasegate.engine.project.agents import choose_agent, find_startable_agents
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
@@ -248,9 +252,7 @@ def _lock_and_record(
         return _record_order(journal, event)
 
 
-def _record_order(
-    journal: UnitJournal[Feature, AnyFeatureEvent], event: AnyFeatureEvent
-) -> Feature:
+def _record_order(journal: FeatureJournal, event: AnyFeatureEvent) -> Feature:
     after = apply_or_refuse(journal.state if journal.is_started else None, event)
     if isinstance(after, Refusal):
         raise StateConflict(after.reason, after.hint or "see `phasegate status`")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from phasegate.core.machine.feature_events import AnyFeatureEvent, PackageEnded, PackageStarted
+from phasegate.core.machine.feature_events import PackageEnded, PackageStarted
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import Feature, Step
 from phasegate.core.plan.work_package import PackageState
@@ -22,8 +22,8 @@ from phasegate.engine.journal.entries import (
     read_feature_step,
     read_package_step,
 )
+from phasegate.engine.journal.feature import FeatureJournal
 from phasegate.engine.journal.package import PackageReport, find_package
-from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.errors import Interrupted
 
 
@@ -33,7 +33,7 @@ class PackagePool:
     def __init__(
         self,
         context: DriverContext,
-        journal: UnitJournal[Feature, AnyFeatureEvent],
+        journal: FeatureJournal,
         by: OrderOrigin,
     ) -> None:
         self._context = context

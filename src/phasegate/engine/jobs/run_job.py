@@ -31,7 +31,7 @@ from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, SpoolReques
 from phasegate.config.acp_registry import resolve_harness_row
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source, TrailValue
+from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.jobs.admission import Admission, CapReached, OutsideMonitor
@@ -260,11 +260,14 @@ def _restrict_network(
         return request, None
 
     def log_attempt(attempt: ConnectionAttempt) -> None:
-        fields: dict[str, TrailValue] = {
-            "host": f"{attempt.host}:{attempt.port}",
-            "allowed": attempt.allowed,
-        }
-        trail.write(trail.agent.build_event(Action.REACH_HOST, Source.OBSERVED, **fields))
+        trail.write(
+            trail.agent.build_event(
+                Action.REACH_HOST,
+                Source.OBSERVED,
+                host=f"{attempt.host}:{attempt.port}",
+                allowed=attempt.allowed,
+            )
+        )
 
     return add_egress_proxy(request, policy, log_attempt)
 
@@ -298,12 +301,15 @@ def _log_artifact_writes(trail: JobTrail, handler: SpoolRequestHandler) -> Spool
         answer = handler(request)
         if isinstance(request, ArtifactWriteRequest) and answer.exit_status == 0:
             data = request.content.encode()
-            fields: dict[str, TrailValue] = {
-                "path": request.relative_path,
-                "bytes": len(data),
-                "hash": sha256_hex(data),
-            }
-            trail.write(trail.agent.build_event(Action.WRITE_ARTIFACT, Source.OBSERVED, **fields))
+            trail.write(
+                trail.agent.build_event(
+                    Action.WRITE_ARTIFACT,
+                    Source.OBSERVED,
+                    path=request.relative_path,
+                    bytes=len(data),
+                    hash=sha256_hex(data),
+                )
+            )
 
         return answer
 
@@ -378,11 +384,14 @@ def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, pr
     trail.write(msgspec.structs.replace(started, agent=assigned.agent))
 
     if assigned.retry_reason:
-        fields: dict[str, TrailValue] = {
-            "attempt": assigned.retries + 1,
-            "reason": assigned.retry_reason,
-        }
-        trail.write(PHASEGATE_ACTOR.build_event(Action.RETRY, Source.OBSERVED, **fields))
+        trail.write(
+            PHASEGATE_ACTOR.build_event(
+                Action.RETRY,
+                Source.OBSERVED,
+                attempt=assigned.retries + 1,
+                reason=assigned.retry_reason,
+            )
+        )
 
     trail.log_documents(assigned.pieces)
 

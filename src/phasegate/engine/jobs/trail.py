@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable
 from threading import Lock
 
-from phasegate.agents.port import FinishedRun
 from phasegate.core.audit.trail import (
     PHASEGATE_ACTOR,
     Action,
@@ -65,10 +64,13 @@ class JobTrail:
         entries = []
         for piece in pieces:
             if piece.name is not None:
-                fields = _document_fields(piece)
-                entries.append(self.agent.build_event(Action.READ_SPEC, Source.OBSERVED, **fields))
+                digest = sha256_hex(piece.content.encode("utf-8", "surrogatepass"))
+                entry = self.agent.build_event(
+                    Action.READ_SPEC, Source.OBSERVED, path=piece.name, hash=digest
+                )
+                entries.append(("", entry))
 
-        self.write_all([("", entry) for entry in entries])
+        self.write_all(entries)
 
     def log_signal(self, name: str) -> None:
         """Log a signal that was sent to the job."""
@@ -104,25 +106,30 @@ class JobTrail:
         if ended.usage is not None:
             self.write(make_usage_entry(self.agent, ended.usage), at)
 
-        exit_fields: dict[str, TrailValue] = {
-            "code": finished.exit_status,
-            "signal": finished.signal,
-            "duration_total_s": round(finished.duration_s, 3),
-        }
-        self.write(self.agent.build_event(Action.EXIT, Source.OBSERVED, **exit_fields), at)
-        self.write(
-            self.agent.build_event(
-                Action.ANSWER, Source.REPORTED, **_answer_fields(ended, finished)
-            )
+        exited = self.agent.build_event(
+            Action.EXIT,
+            Source.OBSERVED,
+            code=finished.exit_status,
+            signal=finished.signal,
+            duration_total_s=round(finished.duration_s, 3),
         )
+        verdict: dict[str, TrailValue] = {}
+        if ended.answer.verdict is not None:
+            verdict["verdict"] = str(ended.answer.verdict)
+
+        answered = self.agent.build_event(
+            Action.ANSWER,
+            Source.REPORTED,
+            end=str(ended.outcome),
+            reason=ended.reason,
+            **verdict,
+            output_sha256=sha256_hex(finished.stdout.encode()),
+        )
+        self.write(exited, at)
+        self.write(answered)
 
     def close(self) -> TrailSeal:
         return self._trails.close(self._job)
-
-
-def _document_fields(piece: ContextPiece) -> dict[str, TrailValue]:
-    data = piece.content.encode("utf-8", "surrogatepass")
-    return {"path": piece.name, "hash": sha256_hex(data)}
 
 
 def _make_action_entry(agent: TrailActor, action: AgentAction, at: str, last: str) -> TrailEvent:
@@ -153,13 +160,6 @@ def _make_action_entry(agent: TrailActor, action: AgentAction, at: str, last: st
         hash=action.hash,
         **time_field,
     )
-
-
-def _answer_fields(ended: JobEnd, finished: FinishedRun) -> dict[str, TrailValue]:
-    fields: dict[str, TrailValue] = {"end": str(ended.outcome), "reason": ended.reason}
-    if ended.answer.verdict is not None:
-        fields["verdict"] = str(ended.answer.verdict)
-    return {**fields, "output_sha256": sha256_hex(finished.stdout.encode())}
 
 
 def sha256_hex(data: bytes) -> str:

@@ -21,6 +21,7 @@ from phasegate.storage.row_events import gate_judged_event, workflow_changed_eve
 from phasegate.storage.rows import GateRow, NewEvent, RecordedEvent, WorkflowRow
 from phasegate.storage.state_view import write_state_view
 
+FeatureJournal = UnitJournal[Feature, AnyFeatureEvent]
 # Steps that wait for the user
 _USER_STEPS = (Step.STOP, Step.COMPLETE)
 
@@ -110,9 +111,7 @@ class FeatureUnit:
         return DueStep("archive" if state.closing else state.workflow.phase, step, state.round)
 
 
-def open_feature_journal(
-    project: Project, record: RunRecord, slug: str
-) -> UnitJournal[Feature, AnyFeatureEvent]:
+def open_feature_journal(project: Project, record: RunRecord, slug: str) -> FeatureJournal:
     """Open the journal of a feature; its appends update state.json."""
 
     def update_view(transitions: Sequence[Transition[Feature, AnyFeatureEvent]]) -> None:
@@ -122,9 +121,7 @@ def open_feature_journal(
     return UnitJournal(record, project.clock, FeatureUnit(slug), update_view)
 
 
-def make_default_feature(
-    project: Project, record: RunRecord, journal: UnitJournal[Feature, AnyFeatureEvent]
-) -> None:
+def make_default_feature(project: Project, record: RunRecord, journal: FeatureJournal) -> None:
     """Make a feature the default of later commands and the content of state.json."""
     feature = journal.state
     first = next(iter(record.workflows()), None)

@@ -38,52 +38,42 @@ class PromptContext(NamedTuple):
     thoughts: Sequence[str] = ()
 
 
-class PromptPreview:
-    """Builder of the prompt for an agent in a phase."""
-
-    def __init__(
-        self,
-        agent: str,
-        phase: str,
-        text: str,
-        context: PromptContext,
-        budget: int | None,
-        workflow_phase: str | None,
-    ) -> None:
-        root = find_project_root()
-        config = load_settings(root).config
-        prefix, configured = find_template_prefix(config, agent)
-        self._request = PromptRequest(
-            agent=prefix,
-            phase=phase,
-            instructions=text,
-            root=root,
-            paths=list_files(root),
-            output_documents=_required_documents(phase, workflow_phase),
-            budget_tokens=budget,
-            configured_agents=configured,
-            project_file=config.paths.project_file,
-            templates_folder=config.paths.templates,
+def preview_prompt(
+    agent: str,
+    phase: str,
+    text: str,
+    context: PromptContext,
+    budget: int | None,
+    workflow_phase: str | None,
+) -> AssembledPrompt:
+    """Assemble the prompt for an agent in a phase, within its budget."""
+    root = find_project_root()
+    config = load_settings(root).config
+    prefix, configured = find_template_prefix(config, agent)
+    request = PromptRequest(
+        agent=prefix,
+        phase=phase,
+        instructions=text,
+        root=root,
+        paths=list_files(root),
+        output_documents=_required_documents(phase, workflow_phase),
+        budget_tokens=budget,
+        configured_agents=configured,
+        project_file=config.paths.project_file,
+        templates_folder=config.paths.templates,
+    )
+    sources = [
+        PromptSource(kind, as_utf8(name), Path(name))
+        for kind, names in (
+            (PieceKind.FILE, context.files),
+            (PieceKind.ARTIFACT, context.artifacts),
         )
-
-        self._budget = budget
-        self._sources = [
-            PromptSource(PieceKind.FILE, as_utf8(name), Path(name)) for name in context.files
-        ]
-        self._sources += [
-            PromptSource(PieceKind.ARTIFACT, as_utf8(name), Path(name))
-            for name in context.artifacts
-        ]
-        self._pieces = [
-            ContextPiece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts
-        ]
-
-    def assemble_prompt(self) -> AssembledPrompt:
-        """Assemble the whole prompt within its budget."""
-        return assemble_prompt(
-            self._request,
-            [*read_pieces(self._request.root, self._sources, self._budget), *self._pieces],
-        )
+        for name in names
+    ]
+    thoughts = [
+        ContextPiece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts
+    ]
+    return assemble_prompt(request, [*read_pieces(root, sources, budget), *thoughts])
 
 
 def read_recorded_prompt(folder: Path, job: str) -> bytes:

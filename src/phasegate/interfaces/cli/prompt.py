@@ -13,8 +13,8 @@ from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
 from phasegate.engine.tools.prompt_preview import (
     AssembledPrompt,
     PromptContext,
-    PromptPreview,
     as_utf8,
+    preview_prompt,
     read_recorded_prompt,
 )
 from phasegate.interfaces.cli.group import Group
@@ -98,10 +98,8 @@ def show(
     else:
         text = as_utf8(instructions)
 
-    preview = PromptPreview(
-        agent, phase, text, PromptContext(files, artifacts, thoughts), budget, workflow_phase
-    )
-    _print_prompt(preview.assemble_prompt(), as_json)
+    context = PromptContext(files, artifacts, thoughts)
+    _print_prompt(preview_prompt(agent, phase, text, context, budget, workflow_phase), as_json)
 
 
 def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:

@@ -99,13 +99,12 @@ class PendingConfirmations:
         return word if asked is not None and asked == subject else None
 
 
-class Elicitor:
+class Elicitor(NamedTuple):
     """Asks the user behind one call."""
 
-    def __init__(self, call: Call, client: McpClient, pending: PendingConfirmations) -> None:
-        self.call = call
-        self.client = client
-        self._pending = pending
+    call: Call
+    client: McpClient
+    pending: PendingConfirmations
 
     def confirm(self, text: str, subject: object) -> NotConfirmed | None:
         """Ask the user to confirm; return None if they did.
@@ -131,11 +130,11 @@ class Elicitor:
                 {
                     "resultType": "input_required",
                     "inputRequests": {_ANSWER_KEY: request},
-                    "requestState": self._pending.add_confirmation(subject, word),
+                    "requestState": self.pending.add_confirmation(subject, word),
                 }
             )
 
-        expected = self._pending.pop_word(self.call.params.get("requestState"), subject)
+        expected = self.pending.pop_word(self.call.params.get("requestState"), subject)
         if expected is None:
             return NotConfirmed("the answer does not belong to an open question")
 
