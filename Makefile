@@ -33,7 +33,10 @@ $(VENV)/.peers: $(VENV)/.dev requirements/mcp.txt
 demo: $(VENV)/.runtime ## run a complete feature in a temporary folder
 	@$(BIN)/phasegate demo
 
+# The tests start thousands of processes: each would compile again what has changed since the install, where the
+# environment forbids to write byte code.
 test: $(VENV)/.dev ## all tests except the long ones
+	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 
 test-fast: $(VENV)/.dev ## unit and property tests, without the slow ones: under a minute
