@@ -16,6 +16,7 @@ from phasegate.core.audit.chain import (
     compute_entry_hash,
     encode_fields,
     find_first_break,
+    make_links,
 )
 
 START = chain_origin_hash("store")
@@ -35,6 +36,25 @@ def chain(length: int) -> list[ChainLink]:
 
 def head_of(links: list[ChainLink]) -> ChainHead:
     return ChainHead(len(links), links[-1].hash, "outside")
+
+
+def test_the_entries_of_a_step_continue_the_chain_of_a_repository_and_that_of_a_feature() -> None:
+    steps = [[("noted", b"1"), ("noted", b"2")], [("noted", b"3")]]
+    ts = "2026-03-01T10:15:34Z"
+    # A repository has entries of another feature before, a feature's own chain has not
+    for before, seq in ((chain(3), 0), ([], 0)):
+        links = [*before]
+        for events in steps:
+            head = head_of(links) if links else ChainHead(0, START)
+            links += make_links(head, "002-other", seq + len(links) - len(before), ts, events)
+
+        assert find_first_break(START, links, (), ()) is None
+        assert [link.entry.seq for link in links[len(before) :]] == [1, 2, 3]
+        changed = links[-1].entry._replace(payload=b"4")
+        broken = [*links[:-1], ChainLink(changed, links[-1].hash)]
+        found = find_first_break(START, broken, (), ())
+        assert found is not None
+        assert found.position == len(links)
 
 
 @pytest.mark.demand("D13.f")
