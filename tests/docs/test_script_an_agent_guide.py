@@ -59,7 +59,7 @@ def test_the_misbehaviour_of_the_guide_is_a_valid_scenario(tmp_path: Path) -> No
 
 def test_the_guide_names_every_step_and_every_key() -> None:
     text = GUIDE.read_text()
-    for step in scenario._STEP_PARSERS:
+    for step in scenario.STEP_RULES:
         assert f"{{ {step} = " in text, step
     for key in scenario.MATCH_KEYS:
         assert f"`{key}`" in text, key

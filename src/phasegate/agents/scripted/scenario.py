@@ -245,7 +245,7 @@ _STATUS = _FieldRule(
 )
 _RESPONSE_VALUE = _FieldRule(_is_json, "a value that can be JSON", is_required=False)
 # The fields of each step. A field with the name of the step says which step it is.
-_STEP_RULES = {
+STEP_RULES = {
     "write": {"write": _TEXT, "content": _TEXT},
     "append": {"append": _TEXT, "content": _TEXT},
     "delete": {"delete": _TEXT},
@@ -268,15 +268,15 @@ def _parse_step(data: object, location: _ScenarioLocation) -> ScenarioStep:
     if not isinstance(data, dict):
         raise location.make_error('a step is a table such as { print = "done" }')
 
-    names = [name for name in data if name in _STEP_RULES]
+    names = [name for name in data if name in STEP_RULES]
     if len(names) != 1:
-        choices = f"one of {', '.join(_STEP_RULES)}"
+        choices = f"one of {', '.join(STEP_RULES)}"
         raise location.make_error(
             f"{_format_names(data)}: a step has exactly {choices}{_did_you_mean(data)}"
         )
 
     name = names[0]
-    rules = _STEP_RULES[name]
+    rules = STEP_RULES[name]
     unknown = [key for key in data if key not in rules]
     if unknown:
         raise location.make_error(f"`{name}` does not take {_format_names(unknown)}")
@@ -295,7 +295,7 @@ def _did_you_mean(data: Mapping[str, object]) -> str:
     from difflib import get_close_matches
 
     for name in data:
-        for match in get_close_matches(str(name), _STEP_RULES, n=1):
+        for match in get_close_matches(str(name), STEP_RULES, n=1):
             return f"; did you mean `{match}`?"
 
     return ""
