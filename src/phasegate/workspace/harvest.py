@@ -186,7 +186,7 @@ def _find_replayable_commits(
 
 
 class _LockedHarvest(NamedTuple):
-    """The part of a harvest that is done under the lock of the repository."""
+    """The part of a harvest that runs under the repository lock."""
 
     checkout: Checkout
     observation: Observation
@@ -290,7 +290,7 @@ class _LockedHarvest(NamedTuple):
     def _commit_changes(
         self, commit: AgentCommit, states: PathVersions, now: VersionMap
     ) -> VersionMap:
-        """Return what one commit of the agent changes on the branch.
+        """Return the changes that one commit of the agent makes on the branch.
 
         Only allowed paths with allowed modes are included.
         """
@@ -309,7 +309,7 @@ class _LockedHarvest(NamedTuple):
         return found
 
     def _write_resolution(self, head: str, wanted: VersionMap) -> HarvestedCommit:
-        """Write one merge commit of the branch and the start with the allowed changes."""
+        """Write a merge commit of the branch and the start, with the allowed changes."""
         record = self.checkout.record
         message, _ = ensure_package_prefix(self.title, self.checkout.assignment.work_id)
         plan = NewCommit(
@@ -329,7 +329,7 @@ class _LockedHarvest(NamedTuple):
         return HarvestedCommit(commit, message, None, False)
 
     def _verify_tree(self, states: PathVersions, wanted: VersionMap, tip: str) -> None:
-        """Check path by path that git's tree is the requested one."""
+        """Check path by path that git's tree is the expected one."""
         expected = {**states.harvested_before, **states.changed_since_harvest, **wanted}
         expected = {
             path: version for path, version in expected.items() if version != states.at_start(path)

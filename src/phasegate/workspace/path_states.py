@@ -63,9 +63,7 @@ class PathVersions:
         return PathVersion(found.mode, found.object_id)
 
     def required_changes(self, allowed: Callable[[str], bool]) -> VersionMap:
-        """Return what the allowed paths must finally hold, where it differs from the last
-        harvest.
-        """
+        """Return the final versions of the allowed paths that differ from the last harvest."""
         undone = (
             path
             for path in self.harvested_before
@@ -136,8 +134,9 @@ def find_remaining_changes(
     wanted: VersionMap,
     now: VersionMap,
 ) -> VersionMap:
-    """Return what is still to be changed after the agent's own commits, which may differ from the
-    disk.
+    """Return the changes that are still missing after the agent's own commits.
+
+    The last of these commits may differ from the files on disk.
     """
     found: VersionMap = {}
 

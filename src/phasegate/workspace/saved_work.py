@@ -139,7 +139,7 @@ def _remove_lent_secrets(
     on_disk: VersionMap,
     lent: SecretMatcher,
 ) -> VersionMap:
-    """Return the content to save, without secrets that were given to the agent."""
+    """Return the versions to save, without secrets that were given to the agent."""
     if not lent:
         return on_disk
 

@@ -214,7 +214,7 @@ class CheckoutMove:
         _try_create_file(index_lock)
 
     def _find_uncommitted(self, changes: Sequence[Difference]) -> Obstacle | None:
-        """Return uncommitted changes, except those that the move would make anyway."""
+        """Return uncommitted changes as an obstacle, except those that the move makes anyway."""
         self._refresh_index()
         options = self._settings.options
         arguments = (

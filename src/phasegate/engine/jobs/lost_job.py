@@ -27,7 +27,8 @@ def clean_up_job(project: Project, job: str) -> None:
 def read_last_seen(project: Project, row: JobRow) -> str:
     """Return the time of a lost job's last output, or its start if it printed nothing.
 
-    The trail cannot be used: the next process appends to what a dead one left unfinished.
+    The trail does not show this time, because the next process appends entries to the trail of a
+    dead one.
     """
     logs = (project.jobs_folder / row.id / name for name in LOG_FILES)
     modified_s = [path.stat().st_mtime for path in logs if path.exists()]

@@ -129,7 +129,7 @@ class _BucketChain:
                 self.page_hashes.append(kept.head.hash)
                 self._document_hashes |= {*page.papers}
                 for text in page.lacking:
-                    self._add_problem(kept.page.n, f"was written without {text}")
+                    self._add_problem(kept.page.n, f"is incomplete: {text}")
 
                 for entry in page.entries:
                     row = decode_row(entry.feature, entry.kind, entry.payload.encode())

@@ -69,8 +69,8 @@ class PageEntry(msgspec.Struct, frozen=True, array_like=True):
 class EntryPage(msgspec.Struct, frozen=True):
     """The body of a page with entries of a chain: of a repository, or of one feature.
 
-    `papers` lists the documents that it refers to, and `lacking` what was not copied, because it
-    did not match the journal.
+    `papers` lists the documents that it refers to, and `lacking` the files that did not match the
+    journal and were not copied.
     """
 
     entries: tuple[PageEntry, ...]
