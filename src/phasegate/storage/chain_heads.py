@@ -96,9 +96,10 @@ class ChainHeadsFile:
         return ()
 
     def _read_lines(self, tail_bytes: int) -> list[str] | None:
-        """Return the complete lines in the last `tail_bytes` of the file, or all lines if it is 0.
+        """Return the lines in the last `tail_bytes` of the file, or all lines if it is 0.
 
-        The first line may be incomplete.
+        An incomplete last line is dropped. If only the tail is read, the first line may be
+        incomplete.
         """
         try:
             with self.path.open("rb") as file:

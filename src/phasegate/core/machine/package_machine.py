@@ -57,7 +57,7 @@ def decide_package_actions(run: PackageRun) -> tuple[PackageAction, ...]:
 def fold_package_events(
     recorded: Iterable[events.AnyPackageEvent], limits: events.PackageLimits
 ) -> PackageRun:
-    """Return the run after these events."""
+    """Return the state of a package run after these events."""
     run = PackageRun(limits=limits)
     for event in recorded:
         run = apply_package_event(run, event)

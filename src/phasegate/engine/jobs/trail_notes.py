@@ -99,9 +99,9 @@ class TrailNoteBuilder:
         at: str = "",
         **fields: TrailValue,
     ) -> None:
-        """Add an entry by Phasegate; without `entry`, an action of the agent.
+        """Add an entry by Phasegate or, without `entry`, an action of the agent.
 
-        `agent_index` is None for all agents that took part.
+        If `agent_index` is None, the entry is added for all agents that took part.
         """
         ts = at or self._project.now()
 

@@ -81,7 +81,7 @@ def _result_texts(claim: AgentClaim) -> dict[str, str | tuple[str, ...]]:
 
 
 def render_agent_claims(claims: Sequence[AgentClaims]) -> Iterator[str]:
-    """Render the results as lines."""
+    """Render the claims of agents as lines of text."""
     for claim in claims:
         yield from render_claims(claim.agent, claim.words, claim.differs)
 
