@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.config.acp_registry import SHIPPED_REGISTRY
-from phasegate.core.machine.retry import rate_limit_backoff_s
+from phasegate.core.machine.rate_limit import rate_limit_backoff_s
 from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import find_package

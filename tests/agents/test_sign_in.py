@@ -17,7 +17,7 @@ import pytest
 
 from phasegate.agents.port import AgentConfig, Ending, get_harness
 from phasegate.agents.run.sandboxed import AgentRun, build_job_request, run_agent
-from phasegate.agents.run.sign_in import share_sign_in
+from phasegate.agents.run.sign_in_files import share_sign_in
 from phasegate.agents.spool.server import RequestSpool
 from phasegate.sandbox.job import SandboxedJob
 from support.git_project import make_repository

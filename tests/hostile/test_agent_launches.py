@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.agents.port import AgentConfig, AgentTask, Launch, get_harness
 from phasegate.agents.run.sandboxed import build_job_request, run_agent
-from phasegate.agents.run.sign_in import share_sign_in
+from phasegate.agents.run.sign_in_files import share_sign_in
 from phasegate.agents.spool.server import RequestSpool
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.prompt.template import AgentPhase

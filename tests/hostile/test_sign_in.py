@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.run.secret_values import find_env_secrets, find_file_secrets
-from phasegate.agents.run.sign_in import is_renewal, share_sign_in
+from phasegate.agents.run.sign_in_files import is_renewal, share_sign_in
 
 NAME = ".claude/.credentials.json"
 OLD = {

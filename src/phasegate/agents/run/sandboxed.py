@@ -25,7 +25,7 @@ from phasegate.agents.port import (
     StderrParser,
 )
 from phasegate.agents.run.secret_values import find_env_secrets
-from phasegate.agents.run.sign_in import SignIn
+from phasegate.agents.run.sign_in_files import SignIn
 from phasegate.agents.spool.server import RequestSpool, install_commands
 from phasegate.agents.stream.tool_use import make_notice_event
 from phasegate.core.answer.parse import find_blockers

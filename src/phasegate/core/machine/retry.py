@@ -22,8 +22,6 @@ MAX_CLASSIFIED_CHARS = 16_000
 EX_TEMPFAIL = 75
 RETRY_BACKOFF_BASE_S = 2.0
 MAX_RETRY_BACKOFF_S = 300.0
-RATE_LIMIT_BACKOFF_BASE_S = 30.0
-MAX_RATE_LIMIT_BACKOFF_S = 3600.0
 
 
 class Fault(StrEnum):
@@ -119,17 +117,6 @@ def retry_backoff_s(
     exponent = min(max(attempt, 1) - 1, 30)
     ceiling = min(cap_s, base_s * 2.0**exponent)
     return ceiling * min(max(jitter, 0.0), 1.0)
-
-
-def rate_limit_backoff_s(previous_limits: int) -> float:
-    """Return the seconds to wait for a rate limit whose end is unknown.
-
-    The delay doubles with each consecutive limit.
-    """
-    return min(
-        MAX_RATE_LIMIT_BACKOFF_S,
-        RATE_LIMIT_BACKOFF_BASE_S * 2.0 ** min(max(previous_limits, 0), 30),
-    )
 
 
 def count_retry(

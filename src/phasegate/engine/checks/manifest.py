@@ -15,8 +15,8 @@ from phasegate.checks.secrets import AddedContent, keep_added_lines
 from phasegate.core.detection.project_kind import detect_root_kind
 from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.work_package import PROFILES, WorkPackage
-from phasegate.engine.checks.baseline import BaseTree, make_runner, refuse_unusable_base
 from phasegate.engine.checks.plan import make_check_plans
+from phasegate.engine.checks.run_baseline import BaseTree, make_runner, refuse_unusable_base
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.profiles import Profile, load_profile

@@ -21,10 +21,10 @@ from phasegate.core.machine.package_events import (
 from phasegate.core.machine.package_state import PACKAGE_FORGE_STEPS, PackageRun, PackageStep
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
-from phasegate.engine.drive.forge_polling import ForgePoller
 from phasegate.engine.drive.local_context import open_local_context
+from phasegate.engine.drive.poll_timer import ForgePoller
 from phasegate.engine.drive.step_runner import StepRunner
-from phasegate.engine.jobs.admission import DriverContext
+from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.journal.package import (
     PackageReport,
@@ -36,8 +36,8 @@ from phasegate.engine.journal.package import (
 from phasegate.engine.journal.unit_journal import Transition, UnitJournal
 from phasegate.engine.notify.notifier import notify_package_end
 from phasegate.engine.project.agents import NamedAgent, choose_agent
-from phasegate.engine.project.job_limits import get_sandbox_level
 from phasegate.engine.project.project import Project
+from phasegate.engine.project.resource_limits import get_sandbox_level
 from phasegate.engine.steps.package_document import complete_package_document
 from phasegate.engine.steps.package_steps import PackageSteps
 from phasegate.engine.steps.workplace import PackageWorkspace

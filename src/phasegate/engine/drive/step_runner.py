@@ -13,12 +13,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from phasegate.agents.port import EMPTY_SCOPE
 from phasegate.core.machine.retry import retry_backoff_s
-from phasegate.engine.jobs.admission import DriverContext, admit_job
 from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.crash_recovery import close_lost_jobs
 from phasegate.engine.jobs.job_end import JobEnd
-from phasegate.engine.jobs.lost_job import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.jobs.pool import JobPool, TaskResult
 from phasegate.engine.jobs.run_job import run_job
+from phasegate.engine.jobs.start_conditions import DriverContext, admit_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.unit_journal import UnitJournal
@@ -91,20 +91,7 @@ class StepRunner(Generic[S, E]):
 
     def close_lost_jobs(self, reason: str) -> None:
         """Close the open jobs that no process runs, and save their work."""
-        jobs = self._steps.list_open_jobs(self._journal.state)
-        project = self._context.project
-        for job in jobs:
-            clean_up_job(project, job)
-
-        self._steps.save_lost_work(self._journal.state)
-        if jobs:
-            rows = [row for job in jobs if (row := self._context.record.find_job(job)) is not None]
-            last_seen = {row.id: read_last_seen(project, row) for row in rows}
-            events = [
-                self._steps.make_lost_event(job, reason, last_seen.get(job, "")) for job in jobs
-            ]
-            lost_rows = [make_lost_row(row, last_seen[row.id]) for row in rows]
-            self._journal.record(*events, rows=lost_rows)
+        close_lost_jobs(self._context, self._journal, self._steps, reason)
 
     def _append_result(self, result: StepResult[E]) -> None:
         self._journal.queue_notices(*result.notices)

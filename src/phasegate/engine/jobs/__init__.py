@@ -5,9 +5,9 @@ A rate limit is handled in these steps:
 1. `agents/stream`: the harness reads the output of the agent (`reset_time` parses texts such as
    "try again in 2 hours") and reports `Ending.RATE_LIMITED`, or `Ending.SILENT` if the model never
    answered, with `retry_at_s` if a reset time is known.
-2. `jobs/job_end.interpret_job_end`: a rate limit with a usable reset time, or with the back-off of
-   `core/machine/retry.rate_limit_backoff_s`, ends the job as `JobEndKind.RATE_LIMITED`. If the wait
-   is too long and no fallback agent is available, the job has FAILED.
+2. `core/machine/rate_limit` decides from the reset time, or from a back-off, whether to wait.
+   `jobs/job_end.interpret_job_end` ends the job as `JobEndKind.RATE_LIMITED`. If the wait is too
+   long and no fallback agent is available, the job has FAILED.
 3. `jobs/run_job`: the job row stores `retry_at_s`; `RecordReader.rate_limited_agents` and
    `count_consecutive_limits` read it from there.
 4. `core/machine/retry`: the job is started again without using up a retry.

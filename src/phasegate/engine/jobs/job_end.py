@@ -17,12 +17,11 @@ from phasegate.core.answer.json_result import check_result
 from phasegate.core.answer.parse import Answer, find_blockers, parse_answer
 from phasegate.core.answer.vocabulary import TaskStatus
 from phasegate.core.machine.package_events import JobEndKind
-from phasegate.core.machine.retry import rate_limit_backoff_s
+from phasegate.core.machine.rate_limit import RateLimitWait, decide_rate_limit_wait
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
 from phasegate.storage.rows import NewEvent
 
-MAX_RATE_LIMIT_WAIT_S = 12 * 3600.0
 MAX_REASON_CHARS = 10_000
 
 
@@ -71,11 +70,8 @@ def interpret_job_end(
     end = _classify_end(assigned, report, end)
 
     if end.outcome is JobEndKind.TRANSIENT and _is_rate_limited(report):
-        # Providers often omit the reset time, or give one in the past
-        retry_at_s = report.retry_at_s or 0.0
-        if retry_at_s <= now_s:
-            retry_at_s = now_s + rate_limit_backoff_s(consecutive_limits)
-        end = _classify_rate_limit(end, retry_at_s, now_s, has_fallback)
+        wait = decide_rate_limit_wait(report.retry_at_s, now_s, consecutive_limits, has_fallback)
+        end = _classify_rate_limit(end, wait)
     elif end.outcome is JobEndKind.UNREADABLE and finished.sigterm_sent:
         # It ran out of time, and would do so again in another attempt
         reason = f"{describe_early_stop(finished)}: {end.reason}"
@@ -163,16 +159,16 @@ def _find_task_problem(assigned: JobAssignment, end: JobEnd) -> str:
     return ""
 
 
-def _classify_rate_limit(
-    end: JobEnd, retry_at_s: float, now_s: float, has_fallback: bool
-) -> JobEnd:
-    """Wait for a rate limit that ends soon enough, or while another agent can do the work."""
-    until = datetime.fromtimestamp(retry_at_s).astimezone().isoformat(timespec="seconds")
+def _classify_rate_limit(end: JobEnd, wait: RateLimitWait) -> JobEnd:
+    until = datetime.fromtimestamp(wait.retry_at_s).astimezone().isoformat(timespec="seconds")
     reason = f"{end.reason}; rate-limited until {until}"
 
-    if has_fallback or retry_at_s - now_s <= MAX_RATE_LIMIT_WAIT_S:
+    if wait.should_wait:
         return end._replace(
-            outcome=JobEndKind.RATE_LIMITED, reason=reason, remediation="", retry_at_s=retry_at_s
+            outcome=JobEndKind.RATE_LIMITED,
+            reason=reason,
+            remediation="",
+            retry_at_s=wait.retry_at_s,
         )
 
     return end._replace(

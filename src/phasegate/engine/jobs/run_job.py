@@ -25,7 +25,7 @@ from phasegate.agents.port import (
 )
 from phasegate.agents.run.proxy import EgressPolicy, add_egress_proxy
 from phasegate.agents.run.sandboxed import build_job_request, redact_report, run_agent
-from phasegate.agents.run.sign_in import share_sign_in
+from phasegate.agents.run.sign_in_files import share_sign_in
 from phasegate.agents.spool.requests import ArtifactWriteRequest, SpoolRequest
 from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, SpoolRequestHandler
 from phasegate.config.acp_registry import resolve_harness_row
@@ -34,18 +34,18 @@ from phasegate.core.answer.parse import parse_answer
 from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.text.visible import escape_unprintable
-from phasegate.engine.jobs.admission import Admission, CapReached, OutsideMonitor
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
+from phasegate.engine.jobs.crash_recovery import remove_private_folders
 from phasegate.engine.jobs.job_end import JobEnd, block_for_outside_changes, interpret_job_end
 from phasegate.engine.jobs.job_task import make_task, write_prompt
 from phasegate.engine.jobs.live_events import LiveTrail, update_activity
-from phasegate.engine.jobs.lost_job import remove_private_folders
 from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
+from phasegate.engine.jobs.start_conditions import Admission, CapReached, OutsideMonitor
 from phasegate.engine.jobs.trail import JobTrail, sha256_hex
 from phasegate.engine.journal.entries import ANSWER_FILE, LOG_FILES
-from phasegate.engine.project.job_limits import get_sandbox_level, make_job_limits
 from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
+from phasegate.engine.project.resource_limits import get_sandbox_level, make_job_limits
 from phasegate.errors import StateConflict
 from phasegate.sandbox.egress_proxy import ConnectionAttempt, EgressProxy
 from phasegate.sandbox.job import SandboxedJob

@@ -109,7 +109,10 @@ class FeatureSteps:
 
         Forge modules are imported only here: runs without a forge do not load them.
         """
-        from phasegate.engine.steps.feature_pull import FeaturePullRequest, delete_feature_branch
+        from phasegate.engine.steps.feature_pull_request import (
+            FeaturePullRequest,
+            delete_feature_branch,
+        )
 
         if feature.todo[0] is Step.CLEAN_UP:
             notices = delete_feature_branch(self._project, feature)

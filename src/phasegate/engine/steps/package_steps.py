@@ -105,7 +105,7 @@ class PackageSteps:
                 return merge_package(self._workspace, context.workers)
             case PackageStep.PUBLISH | PackageStep.AWAIT:
                 # Imported only here: runs without a forge do not load its modules.
-                from phasegate.engine.steps.package_pull import run_forge_step
+                from phasegate.engine.steps.package_pull_request import run_forge_step
 
                 return run_forge_step(self._workspace, run, context)
             case PackageStep.CLEAN:

@@ -12,8 +12,8 @@ from phasegate.core.paths.glob import is_pattern
 from phasegate.core.paths.own_folders import OWN_FOLDERS
 from phasegate.core.paths.scope import Scope
 from phasegate.core.plan.work_package import WorkPackage, split_evenly
-from phasegate.engine.checks.baseline import BaseTree
 from phasegate.engine.checks.manifest import choose_profile
+from phasegate.engine.checks.run_baseline import BaseTree
 from phasegate.engine.journal.entries import ScopeException
 from phasegate.engine.journal.package import PlannedPackage
 from phasegate.engine.project.project import Project

@@ -15,7 +15,7 @@ import msgspec
 from phasegate.config.settings import CheckSettings
 from phasegate.core.paths.own_folders import CONFIG_FILE
 from phasegate.core.plan.work_package import PROFILES
-from phasegate.engine.checks.baseline import (
+from phasegate.engine.checks.run_baseline import (
     BaselineReport,
     BaseTree,
     CheckRow,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # name -> (module in this package, object in it, help line). The help page shows the lines without
 # importing any command.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "advance": ("workflow", "advance", "Continue with the next phase after a passed gate."),
+    "advance": ("orders", "advance", "Continue with the next phase after a passed gate."),
     "agent-file": (
         "agent_file",
         "agent_file",
@@ -42,16 +42,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "audit",
         "Show the audit trails, or verify that nothing in them was changed.",
     ),
-    "back": ("workflow", "back", "Return a feature to an earlier phase, with the reason."),
+    "back": ("orders", "back", "Return a feature to an earlier phase, with the reason."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "board": ("board", "board", "Serve the web board, on this machine only."),
-    "cancel": ("workflow", "cancel", "Cancel the workflow without a merge; its branches are kept."),
+    "cancel": ("orders", "cancel", "Cancel the workflow without a merge; its branches are kept."),
     "check": (
         "check",
         "check",
         "Run the setup and all checks on the base, without an agent.",
     ),
-    "complete": ("workflow", "complete", "Archive the feature and merge it, after its last gate."),
+    "complete": ("orders", "complete", "Archive the feature and merge it, after its last gate."),
     "completion": (
         "completion",
         "completion",
@@ -77,13 +77,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "dispatch",
         "Run a work package through implementation, checks, review and merge.",
     ),
-    "escalate": ("workflow", "escalate", "Block the workflow until a user resolves it."),
+    "escalate": ("orders", "escalate", "Block the workflow until a user resolves it."),
     "fleet": (
         "fleet",
         "fleet",
         "Start a local fleet, check a machine for it, or resume its features.",
     ),
-    "gate": ("workflow", "gate", "Check the gate of the current phase now."),
+    "gate": ("orders", "gate", "Check the gate of the current phase now."),
     "hook": (
         "hook",
         "hook",
@@ -110,8 +110,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would get."),
     "report": ("report", "report", "Write a self-contained HTML report of a feature."),
-    "resolve": ("workflow", "resolve", "Record how a blocker was resolved."),
-    "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
+    "resolve": ("orders", "resolve", "Record how a blocker was resolved."),
+    "retry": ("orders", "retry", "Start another round of the phase after a failed gate."),
     "run": ("run", "run", "Start a workflow, or continue one, until it needs you."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
     "show": (

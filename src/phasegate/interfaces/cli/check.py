@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from phasegate.core.display.activity import RunningCommand
-from phasegate.engine.checks.baseline import (
+from phasegate.engine.checks.run_baseline import (
     BaselineReport,
     CheckRow,
     OnCommand,

@@ -10,7 +10,6 @@ from phasegate.core.machine.retry import (
     MAX_RETRY_BACKOFF_S,
     Fault,
     classify_failure,
-    rate_limit_backoff_s,
     retry_backoff_s,
 )
 from support.growth import assert_grows_no_faster_than_its_input
@@ -94,9 +93,3 @@ def test_classifying_grows_with_the_text_at_most() -> None:
             classify_failure(1, text)
 
     assert_grows_no_faster_than_its_input(classify_all, floods, 10_000, 80_000)
-
-
-@pytest.mark.demand("D10.a")
-def test_a_rest_grows_from_one_limit_to_the_next_up_to_an_hour() -> None:
-    assert [rate_limit_backoff_s(before) for before in range(4)] == [30.0, 60.0, 120.0, 240.0]
-    assert rate_limit_backoff_s(20) == rate_limit_backoff_s(10**9) == 3600.0

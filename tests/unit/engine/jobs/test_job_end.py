@@ -8,7 +8,8 @@ import pytest
 
 from phasegate.agents.port import AgentReport, Ending, FinishedRun
 from phasegate.core.machine.package_events import JobEndKind
-from phasegate.engine.jobs.job_end import MAX_RATE_LIMIT_WAIT_S, interpret_job_end
+from phasegate.core.machine.rate_limit import MAX_RATE_LIMIT_WAIT_S
+from phasegate.engine.jobs.job_end import interpret_job_end
 from support.job_ends import implementer, judged_implementer, result
 
 SUCCESS, FAILURE, NONE = result(success=True), result(success=False), "All is done.\n"

@@ -1,17 +1,43 @@
-"""Close a job whose process is gone: kill what is left of it, and record when it was last seen."""
+"""Close the jobs that a crashed run left open, and save their work; then the run can continue."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 from phasegate.core.machine.package_events import JobEndKind
+from phasegate.engine.jobs.start_conditions import DriverContext
+from phasegate.engine.jobs.step import UnitSteps
 from phasegate.engine.journal.entries import LOG_FILES
+from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.sandbox.orphans import kill_tagged_processes
 from phasegate.storage.row_events import job_ended_event
 from phasegate.storage.rows import JobRow, NewEvent
 from phasegate.workspace.removal import remove_tree
+
+S = TypeVar("S")
+E = TypeVar("E")
+
+
+def close_lost_jobs(
+    context: DriverContext, journal: UnitJournal[S, E], steps: UnitSteps[S, E], reason: str
+) -> None:
+    """Close the open jobs that no process runs, and save their work."""
+    jobs = steps.list_open_jobs(journal.state)
+    for job in jobs:
+        clean_up_job(context.project, job)
+
+    steps.save_lost_work(journal.state)
+    if not jobs:
+        return
+
+    rows = [row for job in jobs if (row := context.record.find_job(job)) is not None]
+    last_seen = {row.id: read_last_seen(context.project, row) for row in rows}
+    events = [steps.make_lost_event(job, reason, last_seen.get(job, "")) for job in jobs]
+    lost_rows = [make_lost_row(row, last_seen[row.id]) for row in rows]
+    journal.record(*events, rows=lost_rows)
 
 
 def clean_up_job(project: Project, job: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from phasegate.config import Config
 from phasegate.config.settings import LimitSettings, RunSettings, SandboxMode
-from phasegate.engine.project.job_limits import get_sandbox_level, make_job_limits
+from phasegate.engine.project.resource_limits import get_sandbox_level, make_job_limits
 from phasegate.sandbox.request import SandboxLevel
 from support.plain_project import make_plain_project
 

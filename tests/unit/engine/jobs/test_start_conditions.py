@@ -8,7 +8,7 @@ import pytest
 
 from phasegate.config import AgentSettings, Config
 from phasegate.config.settings import HarnessKind, LimitSettings
-from phasegate.engine.jobs.admission import Admission, admit_job
+from phasegate.engine.jobs.start_conditions import Admission, admit_job
 from phasegate.storage.row_events import job_ended_event
 from phasegate.storage.rows import JobRow
 from support.job_ends import implementer

@@ -31,8 +31,8 @@ from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.checks.plan import CheckPlan, make_check_plans
 from phasegate.engine.checks.setup_inputs import find_setup_inputs
-from phasegate.engine.project.job_limits import get_sandbox_level, make_job_limits
 from phasegate.engine.project.project import Project
+from phasegate.engine.project.resource_limits import get_sandbox_level, make_job_limits
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.files.durable_write import replace_file
 from phasegate.storage.lock import named_lock
