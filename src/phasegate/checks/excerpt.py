@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from phasegate.core.text.escapes import sanitize_for_terminal
+from phasegate.core.text.wording import join_names, shorten
 
 HEAD_LINES = 20
 TAIL_LINES = 60
@@ -20,7 +21,8 @@ def make_excerpt(text: str) -> str:
     if len(text) > 2 * _MAX_SCANNED_CHARS:
         text = f"{text[:_MAX_SCANNED_CHARS]}\n{text[-_MAX_SCANNED_CHARS:]}"
 
-    lines = [_shorten_line(line) for line in sanitize_for_terminal(text).strip("\n").split("\n")]
+    printable = sanitize_for_terminal(text).strip("\n")
+    lines = [shorten(line, MAX_LINE_CHARS) for line in printable.split("\n")]
     left_out = len(lines) - HEAD_LINES - TAIL_LINES
     if left_out > 0:
         lines[HEAD_LINES:-TAIL_LINES] = [f"[... {left_out} lines omitted ...]"]
@@ -33,21 +35,9 @@ def to_one_line(text: str, max_chars: int = 200) -> str:
     line = (
         sanitize_for_terminal(text[: 4 * max_chars]).replace("\n", " ").replace("\t", " ").strip()
     )
-    if len(line) <= max_chars:
-        return line
-    return f"{line[:max_chars]}..."
+    return shorten(line, max_chars)
 
 
 def format_names(names: list[str] | tuple[str, ...]) -> str:
     """Join the first few untrusted names for use in a sentence, and add how many were omitted."""
-    shown = ", ".join(to_one_line(name) for name in names[:MAX_NAMES])
-    more = len(names) - MAX_NAMES
-    if more > 0:
-        return f"{shown} and {more} more"
-    return shown
-
-
-def _shorten_line(line: str) -> str:
-    if len(line) <= MAX_LINE_CHARS:
-        return line
-    return f"{line[:MAX_LINE_CHARS]}..."
+    return join_names([to_one_line(name) for name in names], MAX_NAMES)

@@ -23,6 +23,7 @@ import msgspec
 from phasegate.checks.plan import CommandPlan
 from phasegate.checks.snapshot import TreeSnapshot, take_snapshot
 from phasegate.core.detection.files import MANIFESTS, is_requirements_file
+from phasegate.core.paths.repo_path import list_path_and_parents
 from phasegate.typed import read_json
 
 MAX_CACHE_ENTRIES = 8
@@ -225,7 +226,7 @@ def _replace_path_in_file(file: Path, old: str, new: str) -> None:
 
 def find_topmost_added(before: TreeSnapshot, after: Iterable[str]) -> list[str]:
     """Return the new paths, without those inside a folder that is itself new."""
-    known = {"", *(parent for path in before for parent in _parent_folders(path))}
+    known = {"", *(parent for path in before for parent in list_path_and_parents(path)[1:])}
     return sorted({_find_topmost_new(path, known) for path in after if path not in before})
 
 
@@ -238,13 +239,9 @@ def remove_added_files(checkout: Path, before: TreeSnapshot) -> None:
             (checkout / path).unlink(missing_ok=True)
 
 
-def _parent_folders(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-
-
 def _find_topmost_new(path: str, known: set[str]) -> str:
-    return next((folder for folder in _parent_folders(path) if folder not in known), path)
+    new = [folder for folder in list_path_and_parents(path)[1:] if folder not in known]
+    return new[-1] if new else path
 
 
 def _plan_copies(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from shlex import quote
 from tomllib import loads
 
@@ -22,6 +21,7 @@ from phasegate.core.plan.work_package import WorkPackage, split_evenly
 from phasegate.core.prompt.template import fill_placeholders
 from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines
 from phasegate.prompts.profiles import Profile
+from phasegate.prompts.shipped_texts import read_shipped
 from phasegate.typed import read_value
 
 
@@ -72,12 +72,7 @@ class _LineTemplates:
 
 @cache
 def _load_line_templates() -> _LineTemplates:
-    return _LineTemplates(_read_shipped("work_package/lines.toml"))
-
-
-@cache
-def _read_shipped(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
+    return _LineTemplates(read_shipped("work_package/lines.toml"))
 
 
 def render_package(package: WorkPackage, plan: PackagePlan) -> str:
@@ -93,7 +88,7 @@ def render_package(package: WorkPackage, plan: PackagePlan) -> str:
 
 
 def _render_body(package: WorkPackage, plan: PackagePlan) -> str:
-    return fill_placeholders(_read_shipped("work_package/WP.md"), _build_values(package, plan))
+    return fill_placeholders(read_shipped("work_package/WP.md"), _build_values(package, plan))
 
 
 def _build_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
@@ -287,7 +282,7 @@ def _render_profile(plan: PackagePlan) -> str:
         "PACKAGE": plan.language_package or profile.package,
     }
     filled = fill_placeholders(
-        _read_shipped("profiles/PROFILE.md"),
+        read_shipped("profiles/PROFILE.md"),
         {
             "TITLE": profile.title,
             "LAYOUT": (plan.layout or profile.layout).strip("\n").replace("```", "'''"),
@@ -336,7 +331,7 @@ def _find_tool(command: str) -> str:
 
 def has_all_sections(document: str) -> bool:
     """Return True if a document has every section that agents rely on."""
-    expected = _read_shipped("work_package/WP.md").replace("{{PROFILE}}", "")
+    expected = read_shipped("work_package/WP.md").replace("{{PROFILE}}", "")
     return not _find_missing_sections(document, expected)
 
 

@@ -46,7 +46,7 @@ class PromptPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_phrases() -> PromptPhrases:
     """Load the phrases of the assembler."""
-    return read_value(loads(_read_shipped("phrases.toml")), PromptPhrases)
+    return read_value(loads(read_shipped("phrases.toml")), PromptPhrases)
 
 
 def load_skeleton(document: str) -> str | None:
@@ -54,7 +54,7 @@ def load_skeleton(document: str) -> str | None:
     name = _SKELETON_FILE_NAMES.get(document, document)
     known = {path.name for path in (_FOLDER / "skeletons").glob("*.md")}
     if name in known:
-        return _read_shipped(f"skeletons/{name}")
+        return read_shipped(f"skeletons/{name}")
     return None
 
 
@@ -71,19 +71,20 @@ def render_skeletons(documents: Iterable[str]) -> str:
 
 def render_instructions(phase: str, values: Mapping[str, str]) -> str:
     """Render the instructions for a run of a phase."""
-    return fill_placeholders(_read_shipped(f"instructions/{phase}.md"), values).rstrip() + "\n"
+    return fill_placeholders(read_shipped(f"instructions/{phase}.md"), values).rstrip() + "\n"
 
 
 def render_note(name: str, **values: str) -> str:
     """Render one of the short remarks that a run may need."""
-    return fill_placeholders(loads(_read_shipped("instructions/notes.toml"))[name], values)
+    return fill_placeholders(loads(read_shipped("instructions/notes.toml"))[name], values)
 
 
 def render_report(name: str, values: Mapping[str, str]) -> str:
     """Render a document that Phasegate writes: a shipped form with its values."""
-    return fill_placeholders(_read_shipped(f"reports/{name}.md"), values).rstrip() + "\n"
+    return fill_placeholders(read_shipped(f"reports/{name}.md"), values).rstrip() + "\n"
 
 
 @cache
-def _read_shipped(name: str) -> str:
+def read_shipped(name: str) -> str:
+    """Return a text file that is shipped in this package."""
     return (_FOLDER / name).read_text(encoding="utf-8")

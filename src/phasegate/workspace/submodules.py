@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.paths.repo_path import list_path_and_parents
 from phasegate.git import GitFailed, GitPaths, git
 from phasegate.workspace.checkout_files import CheckoutLimits, inspect_path
 from phasegate.workspace.ignore import IgnoreRules
@@ -159,7 +160,7 @@ def _find_altered_files(
     files: dict[str, str], rules: IgnoreRules, root: int, top: str, stamp_ns: int
 ) -> Iterator[str]:
     gone = set(files)
-    parents = {parent for path in files for parent in _parent_folders(path)}
+    parents = {parent for path in files for parent in list_path_and_parents(path)[1:]}
 
     for folder, folders, names, descriptor in os.fwalk(top, dir_fd=root, follow_symlinks=False):
         for name in (*names, *folders):
@@ -184,11 +185,6 @@ def _find_altered_files(
         ]
 
     yield from sorted(gone)
-
-
-def _parent_folders(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _is_unchanged(object_id: str | None, folder: int, name: str, about: os.stat_result) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from phasegate.agents.envelope import Envelope, EnvelopeConfig
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage, get_harness
 from phasegate.core.display.activity import format_count
+from phasegate.core.text.wording import shorten
 
 MAX_RESULT_LINES = 3
 # For lines of a result, and for lines that are not of the protocol.
@@ -33,7 +34,7 @@ class Transcript:
         events = [*self._parser.parse_line(text)]
         if not events and text.strip() and not text.lstrip().startswith("{"):
             yield from self._flush_message()
-            yield f"? {_shorten_line(text)}"
+            yield f"? {shorten(text, MAX_LINE_CHARS)}"
 
         for event in events:
             yield from self._format_event(event)
@@ -98,15 +99,9 @@ def _format_action(event: AgentEvent) -> Iterable[str]:
 def _fold_result(text: str) -> Iterator[str]:
     """Yield the first lines of a result; the log has the rest."""
     lines = [line for line in text.splitlines() if line.strip()]
-    yield from (f"  | {_shorten_line(line)}" for line in lines[:MAX_RESULT_LINES])
+    yield from (f"  | {shorten(line, MAX_LINE_CHARS)}" for line in lines[:MAX_RESULT_LINES])
     if len(lines) > MAX_RESULT_LINES:
         yield f"  | ... {len(lines) - MAX_RESULT_LINES} more lines"
-
-
-def _shorten_line(line: str) -> str:
-    if len(line) <= MAX_LINE_CHARS:
-        return line
-    return f"{line[:MAX_LINE_CHARS]}..."
 
 
 def _indent_text(text: str) -> str:

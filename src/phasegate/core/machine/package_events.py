@@ -12,6 +12,7 @@ from hashlib import sha256
 import msgspec
 
 from phasegate.core.answer.vocabulary import TaskStatus, Verdict
+from phasegate.core.text.wording import shorten
 from phasegate.core.workflow.origin import OrderOrigin
 
 _VOLATILE_VALUES = re.compile(
@@ -244,6 +245,4 @@ def failure_key(findings: str) -> str:
 def first_line(findings: str) -> str:
     """Return the first non-empty line of the findings, shortened."""
     line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
-    if len(line) <= MAX_QUOTE_CHARS:
-        return line
-    return f"{line[:MAX_QUOTE_CHARS]}..."
+    return shorten(line, MAX_QUOTE_CHARS)

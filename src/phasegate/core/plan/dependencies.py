@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 
 from phasegate.core.paths.glob import get_literal_prefix, may_overlap
 from phasegate.core.plan.work_package import PackageProblem, PackageState, WorkPackage
@@ -90,29 +92,15 @@ def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, .
 
     A name that waits for a cycle or an unknown name is in no group.
     """
-    remaining = {name: set(others) for name, others in waits_for.items()}
-
-    # The reverse edges: which names wait for this one
-    dependents: dict[str, list[str]] = {}
-    for name, others in remaining.items():
-        for other in others:
-            dependents.setdefault(other, []).append(name)
+    sorter = TopologicalSorter(waits_for)
+    with suppress(CycleError):
+        sorter.prepare()
 
     waves = []
-    ready = sorted((name for name, others in remaining.items() if not others), key=number_key)
-
-    while ready:
-        waves.append(tuple(ready))
-        following = set()
-
-        # Release the names whose last dependency is in this wave
-        for name in ready:
-            for dependent in dependents.get(name, ()):
-                remaining[dependent].discard(name)
-                if not remaining[dependent]:
-                    following.add(dependent)
-
-        ready = sorted(following, key=number_key)
+    # An unknown name is ready too, but never done
+    while ready := [name for name in sorter.get_ready() if name in waits_for]:
+        waves.append(tuple(sorted(ready, key=number_key)))
+        sorter.done(*ready)
 
     return waves
 

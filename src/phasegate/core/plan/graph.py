@@ -11,8 +11,10 @@ from phasegate.core.plan.dependencies import (
     compute_dependencies,
     compute_waves,
     find_scope_overlaps,
+    number_key,
 )
 from phasegate.core.plan.work_package import WorkPackage
+from phasegate.core.text.wording import join_names, pluralize
 
 _MAX_NAMED = 3
 
@@ -59,7 +61,7 @@ def build_plan_view(packages: Sequence[WorkPackage], states: Mapping[str, str]) 
             state=states.get(id_, "PLANNED"),
             wave=number,
             dependencies=by_id[id_].dependencies,
-            waits_for=_sort_ids(waits_for[id_]),
+            waits_for=tuple(sorted(waits_for[id_], key=number_key)),
         )
         for number, wave in enumerate(ordered, 1)
         for id_ in wave
@@ -71,10 +73,6 @@ def build_plan_view(packages: Sequence[WorkPackage], states: Mapping[str, str]) 
         packages=nodes,
         overlaps=_find_overlaps(by_id),
     )
-
-
-def _sort_ids(names: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: (len(name), name)))
 
 
 def _find_overlaps(packages: Mapping[str, WorkPackage]) -> tuple[ScopeOverlap, ...]:
@@ -91,8 +89,8 @@ def _find_overlapping_entries(one: WorkPackage, other: WorkPackage) -> tuple[tup
 
 def render_plan(view: PlanView) -> Iterator[str]:
     """Yield the graph wave by wave: each package, its dependencies and their reasons."""
-    packages = _pluralize(len(view.packages), "package")
-    waves = _pluralize(len(view.waves), "wave")
+    packages = pluralize(len(view.packages), "package")
+    waves = pluralize(len(view.waves), "wave")
     yield f"{view.feature}: {packages} in {waves}"
 
     overlaps = {frozenset(overlap.packages): overlap for overlap in view.overlaps}
@@ -106,14 +104,8 @@ def render_plan(view: PlanView) -> Iterator[str]:
             yield from _edge_lines(nodes[id_], overlaps, " " * (width + 4))
 
     if view.overlaps:
-        count = _pluralize(len(view.overlaps), "overlap")
+        count = pluralize(len(view.overlaps), "overlap")
         yield f"{count} of scope: the later package waits for the earlier"
-
-
-def _pluralize(number: int, thing: str) -> str:
-    if number == 1:
-        return f"{number} {thing}"
-    return f"{number} {thing}s"
 
 
 def _edge_lines(
@@ -140,9 +132,4 @@ def _edge_reasons(
 def _format_paths(overlap: ScopeOverlap) -> str:
     """Format the overlapping paths; the longer of each pair, which is the more specific one."""
     names = list(dict.fromkeys(max(pair, key=len) for pair in overlap.entries))
-    if len(names) > _MAX_NAMED:
-        more = f" and {len(names) - _MAX_NAMED} more"
-    else:
-        more = ""
-
-    return ", ".join(names[:_MAX_NAMED]) + more
+    return join_names(names, _MAX_NAMED)

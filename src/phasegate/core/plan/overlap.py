@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import NamedTuple
+
+from phasegate.core.text.wording import join_names
 
 _FEATURE_SUBJECT = re.compile(r"(\d{3,}-[a-z0-9-]+): ")
 _MAX_NAMED = 5
@@ -19,7 +21,7 @@ def explain_failed_combination(branch: str, base: str, merged_subjects: Iterable
     subjects = [*merged_subjects]
     matches = (_FEATURE_SUBJECT.match(subject) for subject in subjects)
     features = [*dict.fromkeys(match[1] for match in matches if match)]
-    merged = _join_names(features or [f'"{subject}"' for subject in subjects])
+    merged = join_names(features or [f'"{subject}"' for subject in subjects], _MAX_NAMED)
 
     return (
         f"the checks fail on {branch} merged into {base}, but pass on each alone; "
@@ -54,19 +56,10 @@ def format_overlap(overlap: FeatureOverlap) -> str:
     else:
         names = [overlap.first, overlap.second]
 
-    line = f"{names[0]} and {names[1]} both change {_join_names(overlap.paths)}"
+    line = f"{names[0]} and {names[1]} both change {join_names(overlap.paths, _MAX_NAMED)}"
     if overlap.conflicts is None:
         return line
     if overlap.conflicts:
-        return f"{line}: they conflict in {_join_names(overlap.conflicts)}"
+        return f"{line}: they conflict in {join_names(overlap.conflicts, _MAX_NAMED)}"
 
     return f"{line}: no conflict in a trial merge"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    """Join the first few names, and count the rest."""
-    if len(names) > _MAX_NAMED:
-        more = f" and {len(names) - _MAX_NAMED} more"
-    else:
-        more = ""
-    return ", ".join(names[:_MAX_NAMED]) + more

@@ -21,6 +21,7 @@ from phasegate.core.machine.feature_state import STEPS_BY_WORK, Feature, Step
 from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import MAX_LOSSES
 from phasegate.core.text.finding import suggest_closest
+from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow import lifecycle
 from phasegate.core.workflow.gate import GateResult
 from phasegate.core.workflow.lifecycle import Refusal, Stage
@@ -222,17 +223,11 @@ def describe_workload(feature: Feature) -> str:
 
     limits = feature.limits
     return (
-        f"{_pluralize(len(feature.plan), 'phase')}; "
-        f"at least {_pluralize(runs, 'agent run')}{more}. "
+        f"{pluralize(len(feature.plan), 'phase')}; "
+        f"at least {pluralize(runs, 'agent run')}{more}. "
         f"At most {limits.revisions} rounds per phase, {limits.retries} retries per run, "
         f"{limits.parallel} packages in parallel."
     )
-
-
-def _pluralize(number: int, thing: str) -> str:
-    if number == 1:
-        return f"1 {thing}"
-    return f"{number} {thing}s"
 
 
 def _count_agent_runs(phase: PhasePlan) -> int:

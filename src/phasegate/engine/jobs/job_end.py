@@ -19,6 +19,7 @@ from phasegate.core.answer.vocabulary import TaskStatus
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.machine.rate_limit import RateLimitWait, decide_rate_limit_wait
 from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.text.wording import join_names
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
 from phasegate.storage.rows import NewEvent
 
@@ -199,10 +200,7 @@ def _suggest_remedy(assigned: JobAssignment, report: AgentReport, finished: Fini
 
 def block_for_outside_changes(end: JobEnd, changes: Sequence[str]) -> JobEnd:
     """Block a job during which paths or refs outside of its checkout changed."""
-    names = ", ".join(map(escape_unprintable, changes[:MAX_NAMES_SHOWN]))
-    if len(changes) > MAX_NAMES_SHOWN:
-        names += f" and {len(changes) - MAX_NAMES_SHOWN} more"
-
+    names = escape_unprintable(join_names(changes, MAX_NAMES_SHOWN))
     return end._replace(
         outcome=JobEndKind.BLOCKED,
         reason=f"File scope violation: changed outside the worktree: {names}",

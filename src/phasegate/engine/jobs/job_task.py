@@ -9,6 +9,7 @@ from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPaths,
 from phasegate.agents.port import AgentConfig, AgentTask, Harness
 from phasegate.core.display.status import HIDDEN_CHARACTERS_PREFIX
 from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
+from phasegate.core.text.wording import join_names
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
 from phasegate.engine.project.project import Project
 from phasegate.prompts.assemble import AssembledPrompt, PromptRequest, assemble_prompt
@@ -36,14 +37,9 @@ def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str,
     if not hidden:
         return ()
 
-    places = ", ".join(
-        dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN])
-    )
-    more = ""
-    if len(hidden) > MAX_NAMES_SHOWN:
-        more = f" and {len(hidden) - MAX_NAMES_SHOWN} more"
-
-    return (f"{HIDDEN_CHARACTERS_PREFIX} were escaped in the prompt; check them: {places}{more}",)
+    places = list(dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden))
+    named = join_names(places, MAX_NAMES_SHOWN)
+    return (f"{HIDDEN_CHARACTERS_PREFIX} were escaped in the prompt; check them: {named}",)
 
 
 def _assemble_prompt(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from phasegate.core.paths.scope import Scope
 from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
+from phasegate.workspace.checkout_files import blob_id
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.objects import NewCommit, PathVersion, write_blobs, write_commits
 from phasegate.workspace.refs import missing_branch_error
@@ -126,8 +126,7 @@ class FeatureBranch(NamedTuple):
         blobs = list_blobs(self.project.repository, head)
         algorithm = self.project.repository.hash_name
         ids = {
-            path: None if data is None else _blob_id(data, algorithm)
-            for path, data in files.items()
+            path: None if data is None else blob_id(data, algorithm) for path, data in files.items()
         }
         return {path: data for path, data in files.items() if blobs.get(path) != ids[path]}
 
@@ -169,8 +168,4 @@ def _decode_documents(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str]
 
 
 def _make_version(data: bytes, algorithm: str) -> PathVersion:
-    return PathVersion("100644", _blob_id(data, algorithm))
-
-
-def _blob_id(data: bytes, algorithm: str) -> str:
-    return hashlib.new(algorithm, b"blob %d\0%s" % (len(data), data)).hexdigest()
+    return PathVersion("100644", blob_id(data, algorithm))

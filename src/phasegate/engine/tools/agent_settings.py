@@ -20,8 +20,7 @@ from phasegate.core.agents.program_settings import (
     remove_server,
 )
 from phasegate.errors import ConfigError, EnvironmentUnavailable
-from phasegate.files import open_folder
-from phasegate.files.durable_write import replace_file_at
+from phasegate.files.durable_write import replace_file
 from phasegate.files.text_file import TextFile, read_text_file
 
 MAX_SETTINGS_BYTES = 4_000_000
@@ -153,11 +152,7 @@ def _refusal_error(entry: SettingsEntry, error: UnsupportedSettings) -> ConfigEr
 def _write_file(path: Path, text: str, mode: int) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
-        folder = open_folder(path.parent)
-        try:
-            replace_file_at(folder, path.name, text.encode(), mode)
-        finally:
-            os.close(folder)
+        replace_file(path, text.encode(), mode)
     except OSError as error:
         raise EnvironmentUnavailable(
             f"{path} cannot be written: {error.strerror}",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import unified_diff
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import msgspec
 
 from phasegate.config.settings import CheckSettings
 from phasegate.core.paths.own_folders import CONFIG_FILE
+from phasegate.core.paths.repo_path import list_path_and_parents
 from phasegate.core.plan.work_package import PROFILES
 from phasegate.engine.checks.run_baseline import (
     BaselineReport,
@@ -66,7 +67,9 @@ def discover_checks(
     )
     job, answer = ask_agent(project, store, member, commit, text)
     folders = {
-        parent for path in list_blobs(project.repository, commit) for parent in _folders_above(path)
+        parent
+        for path in list_blobs(project.repository, commit)
+        for parent in list_path_and_parents(path)[1:]
     }
     proposed = parse_proposal(answer, folders, known[0].root if len(known) == 1 else "")
     tables = {root: _table_for(project, known, root) for root in proposed}
@@ -150,11 +153,6 @@ def _flatten_commands(commands: Mapping[str, Mapping[str, str]]) -> dict[str, st
         for root, lines in commands.items()
         for name, line in lines.items()
     }
-
-
-def _folders_above(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def discover_branch_checks(

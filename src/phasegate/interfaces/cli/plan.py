@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from phasegate.core.plan.graph import build_plan_view, render_plan
+from phasegate.core.text.wording import join_names
 from phasegate.engine.journal.package import load_plan
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.views.overview import open_reader
@@ -55,10 +56,7 @@ def load(folder: Path, as_json: bool) -> None:
 def _print_overlaps(pairs: list[tuple[str, str]]) -> None:
     """Warn which packages cannot run in parallel, before any agent starts."""
     if pairs:
-        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MAX_OVERLAPS_NAMED])
-        if len(pairs) > _MAX_OVERLAPS_NAMED:
-            named += f" and {len(pairs) - _MAX_OVERLAPS_NAMED} more"
-
+        named = join_names([f"{one} and {other}" for one, other in pairs], _MAX_OVERLAPS_NAMED)
         print(f"phasegate: scopes overlap, so these run one by one: {named}", file=sys.stderr)
         print("  hint: phasegate plan show", file=sys.stderr)
 
