@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from phasegate.checks.evidence import CheckOutcome, CheckResult
 from phasegate.checks.excerpt import format_names
@@ -132,7 +133,7 @@ def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
 def _mark_tolerated(check: CheckResult) -> CheckResult:
     if check.fault is Fault.NO_PROGRAM:
         what = f"it could not be run here before the work began either: {check.summary}"
-        return msgspec.structs.replace(
+        return replace(
             check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None
         )
 
@@ -143,13 +144,13 @@ def _mark_tolerated(check: CheckResult) -> CheckResult:
     )
     notes = (*check.notes, f"already failing before the work began: {format_names(check.findings)}")
 
-    return msgspec.structs.replace(
+    return replace(
         check, outcome=CheckOutcome.PASSED, summary=summary, remedy="", notes=notes, fault=None
     )
 
 
 def _add_notes(check: CheckResult, notes: Iterable[str]) -> CheckResult:
-    return msgspec.structs.replace(check, notes=(*check.notes, *notes))
+    return replace(check, notes=(*check.notes, *notes))
 
 
 def _test_notes(check: CheckResult, baseline: Baseline) -> Iterable[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from phasegate.checks.baseline import Baseline, compare_with_baseline, extract_findings
 from phasegate.checks.coverage_report import (
@@ -139,7 +139,7 @@ class PlanRunner:
     def _with_root(self, check: CheckResult) -> CheckResult:
         if not self.plan.root or check.outcome is CheckOutcome.NOT_REQUESTED:
             return check
-        return msgspec.structs.replace(check, summary=f"{self.plan.root}: {check.summary}")
+        return replace(check, summary=f"{self.plan.root}: {check.summary}")
 
     def _with_log(self, check: CheckResult) -> CheckResult:
         if self._logs:
@@ -148,7 +148,7 @@ class PlanRunner:
             path = None
 
         if path and path.exists():
-            return msgspec.structs.replace(check, log=str(path))
+            return replace(check, log=str(path))
         return check
 
     def _compare_with_baseline(self, check: CheckResult) -> CheckResult:
@@ -182,7 +182,7 @@ class PlanRunner:
             unrun = failed_check(
                 purpose, "it was not run: the setup failed", "Fix the setup first."
             )
-            return msgspec.structs.replace(unrun, fault=setup.fault)
+            return replace(unrun, fault=setup.fault)
 
         if purpose is Purpose.TEST:
             return self._run_tests(line)
@@ -303,7 +303,7 @@ class PlanRunner:
         if outcome is CheckOutcome.PASSED or ran.is_truncated:
             return check
 
-        return msgspec.structs.replace(
+        return replace(
             check, findings=extract_findings(f"{ran.stdout}\n{ran.stderr}", str(self.checkout))
         )
 
@@ -344,9 +344,7 @@ class PlanRunner:
                     f"flaky: passed on attempt {attempt}, failed before:"
                     f" {_format_failing_names(first.tests)}"
                 )
-                return msgspec.structs.replace(
-                    check, notes=(*check.notes, note), fault=Fault.FLAKY_TEST
-                )
+                return replace(check, notes=(*check.notes, note), fault=Fault.FLAKY_TEST)
 
         return first
 
@@ -440,7 +438,7 @@ class PlanRunner:
             "notes": (*check.notes, note),
         }
 
-        return msgspec.structs.replace(check, **changes)
+        return replace(check, **changes)
 
     def _check_coverage(self, line: str, done: dict[str, CheckResult]) -> CheckResult:
         """Run the coverage command, if there is one, and check the report.
@@ -456,7 +454,7 @@ class PlanRunner:
             unrun = failed_check(
                 Purpose.COVERAGE, f"it was not measured: {name} failed", f"Fix {name} first."
             )
-            return msgspec.structs.replace(unrun, fault=undone[0].fault)
+            return replace(unrun, fault=undone[0].fault)
 
         check = passed_check(Purpose.COVERAGE, "")
         if line:
@@ -480,9 +478,7 @@ class PlanRunner:
                 "Make the coverage or test command write one of:"
                 f" {', '.join(self.plan.coverage_reports)}."
             )
-            return msgspec.structs.replace(
-                check, outcome=CheckOutcome.FAILED, summary=str(error), remedy=remedy
-            )
+            return replace(check, outcome=CheckOutcome.FAILED, summary=str(error), remedy=remedy)
 
         summary = (
             f"{counted.percent:.1f} % of {counted.total} lines are covered ({path}),"
@@ -493,14 +489,12 @@ class PlanRunner:
             *check.notes,
             *([f"the report does not count {format_names(missed)}"] if missed else []),
         )
-        measured = msgspec.structs.replace(
-            check, summary=summary, notes=notes, coverage_percent=counted.percent
-        )
+        measured = replace(check, summary=summary, notes=notes, coverage_percent=counted.percent)
         if meets_threshold(counted, least):
             return measured
 
         remedy = "Add tests for the uncovered lines that the report lists."
-        return msgspec.structs.replace(measured, outcome=CheckOutcome.FAILED, remedy=remedy)
+        return replace(measured, outcome=CheckOutcome.FAILED, remedy=remedy)
 
     def _read_lowest_report(self) -> tuple[str, CoverageCounts]:
         """Return the path and counts of the report with the lowest coverage that this run wrote.

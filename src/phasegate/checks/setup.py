@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from phasegate.checks.evidence import CheckOutcome, CheckResult, not_requested_check, passed_check
 from phasegate.checks.excerpt import make_excerpt, to_one_line
@@ -179,7 +179,7 @@ def _result_from_cache(
     check = passed_check(
         Purpose.SETUP, "restored from the cache", [f"command: {candidate.command}", *entry.notes]
     )
-    return SetupResult(msgspec.structs.replace(check, duration_s=duration_s), candidate)
+    return SetupResult(replace(check, duration_s=duration_s), candidate)
 
 
 def _try_candidate(
@@ -193,14 +193,14 @@ def _try_candidate(
             for line in ran.stdout.splitlines()
             if line.startswith(NOT_INSTALLED_PREFIX)
         ]
-        check = msgspec.structs.replace(check, notes=(*check.notes, *left_out[:20]))
+        check = replace(check, notes=(*check.notes, *left_out[:20]))
     else:
         check = not_requested_check(
             Purpose.SETUP, candidate.why or "the project has no such command"
         )
 
     if candidate.why and candidate.command:
-        check = msgspec.structs.replace(check, notes=(*check.notes, f"chosen for: {candidate.why}"))
+        check = replace(check, notes=(*check.notes, f"chosen for: {candidate.why}"))
     if check.outcome is CheckOutcome.FAILED:
         return _SetupAttempt(position, candidate, check, None)
     return _SetupAttempt(position, candidate, check, _collect_tests(context, candidate))
@@ -245,7 +245,7 @@ def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _Setup
             context.run(Purpose.SETUP, best.candidate.command)
 
     notes = (*best.check.notes, *(_describe_attempt(one) for one in others))
-    return best._replace(check=msgspec.structs.replace(best.check, notes=notes))
+    return best._replace(check=replace(best.check, notes=notes))
 
 
 def _describe_attempt(attempt: _SetupAttempt) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from phasegate.core.paths.repo_path import find_path_problem
 from phasegate.core.plan.consistency import (
@@ -81,7 +81,7 @@ def check_feature_path(path: Path) -> ConsistencyReport:
             report = _rename_spec(report, target.name)
 
         notes = tuple(note for note in report.notes if note.path == target.name)
-        return _prefix_paths(target.parent, msgspec.structs.replace(report, notes=notes))
+        return _prefix_paths(target.parent, replace(report, notes=notes))
 
     if _is_feature_folder(path):
         return _prefix_paths(path, check_documents(read_feature(path)))
@@ -213,10 +213,10 @@ def _read_headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozens
 def _rename_spec(report: ConsistencyReport, name: str) -> ConsistencyReport:
     """Return the report of a specification that has another name than spec.md."""
     findings, notes = (
-        tuple(msgspec.structs.replace(item, path=name) for item in items)
+        tuple(replace(item, path=name) for item in items)
         for items in (report.findings, report.notes)
     )
-    return msgspec.structs.replace(report, findings=findings, notes=notes)
+    return replace(report, findings=findings, notes=notes)
 
 
 def _prefix_paths(folder: Path, report: ConsistencyReport) -> ConsistencyReport:
@@ -224,13 +224,10 @@ def _prefix_paths(folder: Path, report: ConsistencyReport) -> ConsistencyReport:
 
     def prefix(items: tuple[LocatedFinding, ...]) -> tuple[LocatedFinding, ...]:
         return tuple(
-            msgspec.structs.replace(item, path=escape_unprintable(str(folder / item.path)))
-            for item in items
+            replace(item, path=escape_unprintable(str(folder / item.path))) for item in items
         )
 
-    return msgspec.structs.replace(
-        report, findings=prefix(report.findings), notes=prefix(report.notes)
-    )
+    return replace(report, findings=prefix(report.findings), notes=prefix(report.notes))
 
 
 def _merge_reports(reports: list[ConsistencyReport]) -> ConsistencyReport:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from phasegate.agents.acp.events import (
     AcpEndReason,
@@ -102,7 +103,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     known = resolve_harness_row(ACP, command)
     agent_launch = _build_agent_launch(task, known)
 
-    return msgspec.structs.replace(
+    return replace(
         agent_launch,
         argv=(*PROGRAM, *command),
         stdin=msgspec.json.encode(_build_session_config(task)),
@@ -120,8 +121,8 @@ def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
 
     if known.driver != ACP:
         # The session offers the MCP tools.
-        agent = msgspec.structs.replace(task.agent, mcp_tools=False)
-        return get_harness(known.kind).launch(msgspec.structs.replace(task, agent=agent))
+        agent = replace(task.agent, mcp_tools=False)
+        return get_harness(known.kind).launch(replace(task, agent=agent))
 
     for name in known.repository_programs:
         if (task.checkout / name).exists():
@@ -260,7 +261,7 @@ class AcpOutputParser:
             remark = f"{self._unreadable_updates} updates could not be read"
 
         too_long = self._length > MAX_ANSWER_CHARS or finished.skipped_lines > 0
-        return msgspec.structs.replace(
+        return replace(
             report,
             answer="".join(self._parts),
             usage=self._usage,
@@ -314,7 +315,7 @@ def _build_failure_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentRep
             remedy=meaning.remedy,
         )
 
-    return msgspec.structs.replace(_make_failed_report(reason), remedy=remedy)
+    return replace(_make_failed_report(reason), remedy=remedy)
 
 
 def _build_exit_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
@@ -324,12 +325,12 @@ def _build_exit_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport
         return _make_failed_report(f"{end.reason}, with exit status 0")
 
     if status is not None and status < 0:
-        agent_run = msgspec.structs.replace(finished, exit_status=None, signal=-status)
+        agent_run = replace(finished, exit_status=None, signal=-status)
     else:
-        agent_run = msgspec.structs.replace(finished, exit_status=status, signal=None)
+        agent_run = replace(finished, exit_status=status, signal=None)
 
     report = build_plain_report(agent_run)
-    return msgspec.structs.replace(report, reason=f"{end.reason}: {report.reason}")
+    return replace(report, reason=f"{end.reason}: {report.reason}")
 
 
 def _make_failed_report(reason: str) -> AgentReport:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from io import StringIO
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, JobHandle, Usage
 from phasegate.agents.stream.api_error import ReportedError, format_error, interpret_error
@@ -217,9 +217,7 @@ def build_stream_report(
     )
 
     if finished.exceeded_limit:
-        return msgspec.structs.replace(
-            report, ending=Ending.FAILED, reason=describe_exceeded_limit(finished)
-        )
+        return replace(report, ending=Ending.FAILED, reason=describe_exceeded_limit(finished))
 
     error = state.error
     if error is None and not state.completed:
@@ -229,7 +227,7 @@ def build_stream_report(
     was_stopped = state.stopped_by_us or state.first_output_timer.expired
     if error is not None and (was_stopped or not finished.timed_out):
         meaning = interpret_error(error, state.row.sign_in_hint, finished.ended_at_s)
-        return msgspec.structs.replace(
+        return replace(
             report,
             ending=meaning.ending,
             reason=format_error(error),
@@ -239,12 +237,10 @@ def build_stream_report(
 
     option = find_unknown_option(finished.stderr)
     if option and not state.completed:
-        return msgspec.structs.replace(report, **_describe_unknown_option(state.row, option))
+        return replace(report, **_describe_unknown_option(state.row, option))
 
     if state.first_output_timer.expired and not state.completed:
-        return msgspec.structs.replace(
-            state.first_output_timer.build_report(), remark=report.remark
-        )
+        return replace(state.first_output_timer.build_report(), remark=report.remark)
 
     ending, reason = _classify_end(state, finished, config_error_statuses)
     retry_at_s = None
@@ -255,9 +251,7 @@ def build_stream_report(
     if ending is Ending.NOT_RUNNABLE and finished.exit_status in config_error_statuses:
         remedy = state.row.sign_in_hint
 
-    return msgspec.structs.replace(
-        report, ending=ending, reason=reason, retry_at_s=retry_at_s, remedy=remedy
-    )
+    return replace(report, ending=ending, reason=reason, retry_at_s=retry_at_s, remedy=remedy)
 
 
 def _describe_unknown_option(row: HarnessRow, option: str) -> dict[str, object]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from phasegate.core.workflow.gate import GateOutcome, GateResult
 from phasegate.core.workflow.workflows import (
@@ -152,7 +153,7 @@ def _enter_phase(workflow: Workflow, index: int) -> Workflow:
     used = [*workflow.used, *unused]
     used[workflow.index] = workflow.round
 
-    return msgspec.structs.replace(
+    return replace(
         workflow,
         index=index,
         stage=Stage.WORKING,
@@ -168,7 +169,7 @@ def retry(workflow: Workflow) -> WorkflowOrRefusal:
     """Start another round of the phase after a failed gate."""
     if workflow.stage is not Stage.GATE_FAILED:
         return _refuse(workflow, "retry", "no gate has failed")
-    return msgspec.structs.replace(workflow, stage=Stage.WORKING, round=workflow.round + 1)
+    return replace(workflow, stage=Stage.WORKING, round=workflow.round + 1)
 
 
 def escalate(workflow: Workflow, why: str) -> WorkflowOrRefusal:
@@ -181,7 +182,7 @@ def escalate(workflow: Workflow, why: str) -> WorkflowOrRefusal:
     # After a passed gate, a later step such as the merge is blocked: the gate stays passed.
     blocked_at = Stage.GATE_PASSED if workflow.stage is Stage.GATE_PASSED else Stage.WORKING
     blocked = _move_to(workflow, Stage.BLOCKED, why.strip())
-    return msgspec.structs.replace(blocked, blocked_at=blocked_at)
+    return replace(blocked, blocked_at=blocked_at)
 
 
 def resolve(workflow: Workflow, how: str) -> WorkflowOrRefusal:
@@ -191,13 +192,11 @@ def resolve(workflow: Workflow, how: str) -> WorkflowOrRefusal:
     if workflow.stage is not Stage.BLOCKED:
         return _refuse(workflow, "resolve", "nothing is blocked")
 
-    resumed = msgspec.structs.replace(workflow, stage=workflow.blocked_at, reason=how.strip())
+    resumed = replace(workflow, stage=workflow.blocked_at, reason=how.strip())
     if workflow.blocked_at is Stage.WORKING:
-        return msgspec.structs.replace(
-            resumed, round=workflow.round + 1, rounds_before=workflow.round
-        )
+        return replace(resumed, round=workflow.round + 1, rounds_before=workflow.round)
 
-    return msgspec.structs.replace(resumed, blocked_at=Stage.WORKING)
+    return replace(resumed, blocked_at=Stage.WORKING)
 
 
 def cancel(workflow: Workflow, reason: str) -> WorkflowOrRefusal:
@@ -270,7 +269,7 @@ def _active_features_hint(active: Iterable[str]) -> str:
 
 
 def _move_to(workflow: Workflow, stage: Stage, reason: str = "") -> Workflow:
-    return msgspec.structs.replace(workflow, stage=stage, reason=reason)
+    return replace(workflow, stage=stage, reason=reason)
 
 
 def _refuse(workflow: Workflow, verb: str, why: str = "") -> Refusal:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from phasegate.checks.baseline import Baseline, build_baseline
 from phasegate.checks.command_runner import SandboxedRunner
@@ -272,7 +273,7 @@ class BaseTree:
     def _get_report(
         self, planned: CheckPlan, on_command: OnCommand | None, *, force: bool
     ) -> BaselineReport:
-        plan = msgspec.structs.replace(planned.plan, code=())
+        plan = replace(planned.plan, code=())
         name = hashlib.sha256(
             msgspec.json.encode(
                 [self.start, plan, os.environ.get("PATH", ""), *self._list_environment(self.start)]
@@ -349,7 +350,7 @@ class BaseTree:
             self._list_incomplete_submodules(self.start),
         )
 
-        return msgspec.structs.replace(report, is_cached=self._is_setup_cached(planned.plan))
+        return replace(report, is_cached=self._is_setup_cached(planned.plan))
 
 
 def make_runner(

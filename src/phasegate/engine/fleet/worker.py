@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
-import msgspec
+from msgspec.structs import replace
 from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError, Client
 from temporalio.exceptions import ApplicationError
@@ -476,12 +476,10 @@ async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
 def _without_texts(feature: Feature) -> Feature:
     """Replace texts with a placeholder: the rules only depend on whether there is a text."""
     texts = {name: getattr(feature, name) and _TEXT_PLACEHOLDER for name in _TEXT_FIELDS}
-    workflow = msgspec.structs.replace(
-        feature.workflow, reason=feature.workflow.reason and _TEXT_PLACEHOLDER
-    )
+    workflow = replace(feature.workflow, reason=feature.workflow.reason and _TEXT_PLACEHOLDER)
     blocked = dict.fromkeys(feature.blocked, _TEXT_PLACEHOLDER)
 
-    return msgspec.structs.replace(feature, workflow=workflow, blocked=blocked, **texts)
+    return replace(feature, workflow=workflow, blocked=blocked, **texts)
 
 
 @contextmanager

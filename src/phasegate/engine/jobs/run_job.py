@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from phasegate.agents.port import (
     AgentEvent,
@@ -129,7 +129,7 @@ def _prepare_job(
     prompt, notices = write_prompt(project, assigned, harness, folder)
     task = make_task(project, assigned, harness, prompt)
     level = choose_level(get_sandbox_level(project), needs_network=harness.launch(task).network)
-    task = msgspec.structs.replace(task, sandboxed=level is not SandboxLevel.NONE)
+    task = replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
     trail = JobTrail(trails, assigned, project.now)
     user_home = Path.home() if assigned.settings.share_sign_in else None
@@ -206,7 +206,7 @@ def _complete_report(job: _PreparedJob, report: AgentReport) -> AgentReport:
         return report
 
     remedy = _suggest_hosts(job.assigned, report, job.proxy.refused_hosts)
-    return msgspec.structs.replace(report, remedy=remedy)
+    return replace(report, remedy=remedy)
 
 
 def _finish_job(
@@ -287,7 +287,7 @@ def _make_event_handler(project: Project, job: _PreparedJob) -> Callable[[AgentE
     redact = Redactor(job.request.secrets).redact_text
 
     def on_event(event: AgentEvent) -> None:
-        event = msgspec.structs.replace(event, text=redact(event.text), path=redact(event.path))
+        event = replace(event, text=redact(event.text), path=redact(event.path))
         update_activity(project.activities, job.assigned.job_id, event)
         job.live(event)
 
@@ -381,7 +381,7 @@ def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, pr
         prompt_sha256=sha256_hex(prompt.read_bytes()),
     )
 
-    trail.write(msgspec.structs.replace(started, agent=assigned.agent))
+    trail.write(replace(started, agent=assigned.agent))
 
     if assigned.retry_reason:
         trail.write(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from phasegate.core.machine.feature_events import AnyFeatureEvent, PackagesPlanned
 from phasegate.core.machine.feature_state import Feature
@@ -233,7 +233,7 @@ class PackagePlanner(NamedTuple):
             work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=()
         )
         plan = build_package_plan(self.branch, whole, self.branch.read_head(), texts)
-        plan = msgspec.structs.replace(
+        plan = replace(
             plan,
             created=self.context.started_at,
             package_ids=tuple(package.work_package_id for package in packages),
@@ -267,7 +267,7 @@ def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str
     """
     package = load_package(document, "WPnn.md", slug)
     prefixes = tuple(f"- **{id_}:**" for id_ in package.requirements)
-    content = msgspec.structs.replace(package, work_package_id="", dependencies=())
+    content = replace(package, work_package_id="", dependencies=())
 
     return content, [
         line for line in document.splitlines() if prefixes and line.startswith(prefixes)
@@ -276,7 +276,7 @@ def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str
 
 def _renumber(package: WorkPackage, names: Mapping[str, str]) -> WorkPackage:
     dependencies = tuple(names[name] for name in package.dependencies)
-    return msgspec.structs.replace(
+    return replace(
         package, work_package_id=names[package.work_package_id], dependencies=dependencies
     )
 
