@@ -301,9 +301,7 @@ def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_ov
         with pytest.raises(MovedOn):
             record.append(FEATURE, 1, TS, [note("also two")])
         path = f"journal/{FEATURE}/{3:010}"
-        forged = b'{"n":3,"prev":"%s","by":"x","body":{"ts":"t","first":3,"events":[]}}' % (
-            b"0" * 64
-        )
+        forged = b'{"n":3,"prev":"%s","by":"x","body":{"entries":[]}}' % (b"0" * 64)
         assert bucket.create(path, forged)
         for writer in (record, other):
             with pytest.raises(StateConflict, match="a different history"):
@@ -313,6 +311,24 @@ def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_ov
         assert found.data == forged
     report = verify_bucket(bucket, None)
     assert [problem.where for problem in report.problems] == [f"journal {FEATURE} page 3"]
+
+
+@pytest.mark.demand("X8.f")
+def test_a_changed_event_is_found_by_its_own_hash_though_no_head_covers_it(
+    s3: S3Server, prefix: str
+) -> None:
+    bucket = s3.bucket(prefix)
+    with open_bucket_record(bucket) as record:
+        record.append(FEATURE, 0, TS, [note("one")])
+        record.append(FEATURE, 1, TS, [note("two")])
+    assert verify_bucket(bucket, None).ok, "control"
+    last = bucket.get(f"journal/{FEATURE}/{2:010}")
+    assert last is not None
+    changed = last.data.replace(b"two", b"six")
+    assert changed != last.data
+    assert bucket.replace(f"journal/{FEATURE}/{2:010}", changed, last.etag)
+    report = verify_bucket(bucket, None)
+    assert [problem.where for problem in report.problems] == [f"journal {FEATURE} entry 2"]
 
 
 @pytest.mark.demand("X8.f")
