@@ -248,7 +248,7 @@ def test_a_package_waits_for_its_dependencies_and_then_has_their_work(tmp_path: 
     project.play(
         implements(FORM, package="WP01"), turn("implement", see, COMMIT, SUCCESS), approves()
     )
-    with pytest.raises(StateConflict, match=r"WP02 waits for WP01 \(PLANNED\)"):
+    with pytest.raises(StateConflict, match=r"WP02 depends on WP01 \(PLANNED\)"):
         project.dispatch("WP02")
     refused = project.command("dispatch", "WP02")
     assert (refused.code, project.jobs()) == (4, [])
