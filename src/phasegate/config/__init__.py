@@ -23,10 +23,10 @@ from phasegate.config.cross_checks import (
     to_variable_name,
 )
 from phasegate.config.layers import (
+    AGILEPLUS_VARIABLES,
     CONFIG_FILE_NAME,
     DEFAULT_SOURCE,
     ENV_PREFIX,
-    SEED_VARIABLES,
     ConfigLocation,
     Key,
     RawSetting,
@@ -113,7 +113,7 @@ def load_config(
     _add_registry_commands(values, sources, environ)
     for name in find_unknown_seed_variables(environ):
         _log.warning(
-            "%s is not a Phasegate variable; %s", name, suggest_name(name, [*SEED_VARIABLES])
+            "%s is not a Phasegate variable; %s", name, suggest_name(name, [*AGILEPLUS_VARIABLES])
         )
 
     return EffectiveConfig(_build_config(values, sources), sources, location, text is not None)

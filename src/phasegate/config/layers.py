@@ -26,13 +26,13 @@ JOB_VARIABLES = frozenset(
     {"PHASEGATE_JOB", "PHASEGATE_PHASE", "PHASEGATE_WORKFLOW_PHASE", "PHASEGATE_ROUND"}
 )
 # Names from the specification; they apply to all agents.
-SEED_VARIABLES: dict[str, Key] = {
+AGILEPLUS_VARIABLES: dict[str, Key] = {
     "AGILEPLUS_AGENT_TIMEOUT": ("agents", "*", "timeout_s"),
     "AGILEPLUS_AGENT_MAX_RETRIES": ("agents", "*", "max_retries"),
 }
 
 # Variables with the prefix of the specification that an agent gets.
-SEED_JOB_VARIABLES = (
+AGILEPLUS_JOB_VARIABLES = (
     "AGILEPLUS_JOB_ID",
     "AGILEPLUS_WP_ID",
     "AGILEPLUS_PROMPT",
@@ -109,9 +109,10 @@ def parse_file_values(text: str, name: str) -> Iterator[RawSetting]:
 
 
 def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]:
-    """Yield the values of variables such as `PHASEGATE_RUN__PARALLEL`.
+    """Yield the settings in environment variables such as `PHASEGATE_RUN__PARALLEL`.
 
-    The names of the specification come first, so that `PHASEGATE_*` overrides them.
+    The few `AGILEPLUS_*` variables come first, so that `PHASEGATE_*` variables override them.
+    Variables that Phasegate sets for a job are skipped.
     """
     names = sorted(
         name for name in environ if name.startswith(ENV_PREFIX) and name not in JOB_VARIABLES
@@ -119,7 +120,7 @@ def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]
     keys: dict[str, Key] = {
         name: tuple(name.removeprefix(ENV_PREFIX).split("__")) for name in names
     }
-    for name, key in {**SEED_VARIABLES, **keys}.items():
+    for name, key in {**AGILEPLUS_VARIABLES, **keys}.items():
         if name in environ:
             yield RawSetting(key, environ[name], ValueSource("environment", name), is_text=True)
 
@@ -129,7 +130,7 @@ def find_unknown_seed_variables(environ: Mapping[str, str]) -> list[str]:
 
     Other tools may use them, so they are not errors.
     """
-    known = (*SEED_VARIABLES, *SEED_JOB_VARIABLES)
+    known = (*AGILEPLUS_VARIABLES, *AGILEPLUS_JOB_VARIABLES)
     return sorted(name for name in environ if name.startswith(SEED_PREFIX) and name not in known)
 
 

@@ -76,9 +76,10 @@ def build_expected_section(file: AgentFile, name: str) -> PromptSection:
 
 
 def resolve_role(file: AgentFile, name: str) -> AgentRole:
-    """Determine the role of the agent of a file.
+    """Determine the role that an agent file describes.
 
-    Front matter, file name and headings are tried in this order; the default is any phase.
+    Front matter, file name and headings are tried in this order. By default the agent may work in
+    any phase.
     """
     declared = parse_declared_role(extract_front_matter(file), name)
     if declared is not None:

@@ -76,7 +76,7 @@ def _render_hidden_line(hidden: HiddenCharacter, phrases: NotePhrases) -> str:
 
 
 def _render_section(title: str, entries: Sequence[str], phrases: NotePhrases) -> str:
-    """Render a title and as many entries as fit; the rest is counted."""
+    """Render a title and as many entries as fit, then a line with the number of omitted ones."""
     if not entries:
         return ""
 

@@ -56,7 +56,9 @@ def find_start_point(
         if found is not None:
             return found
 
-    raise StateConflict(f"{assignment.branch} was updated concurrently too often", "dispatch again")
+    raise StateConflict(
+        f"other processes keep moving {assignment.branch}", "run `phasegate dispatch` again"
+    )
 
 
 def _try_find_start_point(
@@ -94,7 +96,9 @@ def reset_to_feature_head(repository: Repository, assignment: Assignment) -> Sta
     """Reset the package's branch to the head of the feature branch."""
     refs, feature, own = _read_heads(repository, assignment)
     if not move_branch(repository, assignment.branch, own, feature):
-        raise StateConflict(f"{assignment.branch} moved concurrently", "dispatch again")
+        raise StateConflict(
+            f"another process moved {assignment.branch}", "run `phasegate dispatch` again"
+        )
     return StartPoint(start=feature, base=feature, refs=refs)
 
 

@@ -219,7 +219,9 @@ def promote_attempt(repository: Repository, attempt: Assignment, package: Assign
         if tip is None:
             return
         if not move_branch(repository, package.branch, own, tip):
-            raise StateConflict(f"{package.branch} was updated concurrently", "dispatch again")
+            raise StateConflict(
+                f"another process moved {package.branch}", "run `phasegate dispatch` again"
+            )
 
         records = records_folder(repository, attempt.name)
         if records.exists():

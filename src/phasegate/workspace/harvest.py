@@ -107,7 +107,9 @@ def harvest_checkout(
     with checkout_lock(checkout.repository, checkout.assignment.name):
         current = find_checkout(checkout.repository, checkout.assignment)
         if current is None or current.start != checkout.start:
-            raise StateConflict(f"{checkout.folder} was replaced concurrently", "dispatch again")
+            raise StateConflict(
+                f"another process replaced {checkout.folder}", "run `phasegate dispatch` again"
+            )
 
         current = _settle_pending_harvest(current)
         commits, committed, note = _find_replayable_commits(current, observation, allowed, limits)

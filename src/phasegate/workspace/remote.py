@@ -103,7 +103,7 @@ def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
 def push_branch(
     repository: Repository, remote: Remote, branch: str, old: str, new: str | None
 ) -> tuple[PushResult, str]:
-    """Move a branch on the remote from `old` to `new`, if it still is at `old`.
+    """Move a branch on the remote from `old` to `new`, if it is still at `old`.
 
     An empty `old` means that the branch must not exist; None as `new` deletes it.
     """

@@ -88,7 +88,10 @@ _REMEDIES = {
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Launch Phasegate's ACP client program, which starts the configured agent."""
+    """Build the launch of Phasegate's ACP client, which starts the configured agent.
+
+    Raises ConfigError if no command is configured.
+    """
     configured = task.agent.command or row.command
 
     if not configured:

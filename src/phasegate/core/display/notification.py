@@ -132,7 +132,8 @@ def _signature(secret: str, id_: str, timestamp_s: int, body: bytes) -> str:
         key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except binascii.Error as error:
         raise ConfigError(
-            "the secret for webhooks is not base64", f"it looks like {_SECRET_PREFIX}BASE64"
+            "the webhook secret is not valid base64",
+            f"set it to {_SECRET_PREFIX} followed by base64",
         ) from error
 
     signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), timestamp_s, body), "sha256")

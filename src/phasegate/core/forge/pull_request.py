@@ -287,7 +287,7 @@ _COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
 
 
 def escape_for_forge(text: str) -> str:
-    """Escape a text: a forge finds no mention, reference, closing word, command or markup."""
+    """Escape mentions, references, closing keywords, commands and markup for a forge."""
     return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 

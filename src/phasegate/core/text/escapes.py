@@ -43,14 +43,22 @@ class StrippedText(NamedTuple):
 
 
 def strip_escapes(text: str) -> StrippedText:
-    """Remove every escape sequence, and convert CR and CRLF line ends to LF."""
+    """Remove every escape sequence, and convert CR and CRLF line ends to LF.
+
+    Also return the text with one ESC in place of each sequence, and whether a control string is
+    unterminated.
+    """
     text = _convert_c1_controls(text)
     if "\x1b" not in text:
         text = _normalize_line_ends(text)
-        return StrippedText(text, text, False)
+        return StrippedText(text=text, marked=text, has_open_string=False)
 
     marked = _normalize_line_ends(_SEQUENCE.sub(SEQUENCE_MARK, text))
-    return StrippedText(marked.replace(SEQUENCE_MARK, ""), marked, _has_open_string(text))
+    return StrippedText(
+        text=marked.replace(SEQUENCE_MARK, ""),
+        marked=marked,
+        has_open_string=_has_open_string(text),
+    )
 
 
 def sanitize_for_terminal(text: str) -> str:

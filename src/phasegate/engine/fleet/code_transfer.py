@@ -187,7 +187,7 @@ class FeatureCodeTransfer:
         if result is PushResult.REFUSED:
             raise BranchUpdateBlocked(
                 f"{branch} cannot be updated on the remote: {detail}",
-                "allow the workers to push it",
+                "give the workers permission to push to it",
             )
 
         if result is PushResult.DONE:

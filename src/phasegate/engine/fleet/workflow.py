@@ -169,7 +169,10 @@ class FeatureWorkflow:
         return step is not Step.STOP and (progress.goes_on or (step is Step.COMPLETE and merge))
 
     async def _await_claim(self, order: FleetRunRequest, adoption: AdoptionRequest) -> FeatureClaim:
-        """Wait until a worker has claimed the feature; return the claim."""
+        """Ask a worker to claim the feature, and return its claim.
+
+        If agents are needed, the queue of the first one is used; the worker checks the others.
+        """
         queue = adoption_queue(order.queue)
         if adoption.needs:
             queue = agent_queue(order.queue, adoption.needs[0])

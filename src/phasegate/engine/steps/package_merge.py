@@ -27,7 +27,7 @@ def merge_package(
             return StepResult((result,), trail_notes=notes.entries)
     raise StateConflict(
         f"feat/{workspace.package.feature_slug} was updated concurrently too often",
-        "dispatch again",
+        "run `phasegate dispatch` again",
     )
 
 

@@ -126,7 +126,7 @@ def _harness_of(start: EntryFields, agent: str, config: Config) -> str:
 
 
 def _has_ended(location: Location, job: str) -> bool:
-    """Return whether the record has the job's end; True for a job without a record."""
+    """Return True if the job's end is recorded, or if the job is not recorded at all."""
     reader = open_store_reader(location)
     if reader is None:
         return True

@@ -125,7 +125,7 @@ class McpConnection:
             thread.join(SHUTDOWN_TIMEOUT_S)
 
     def send_message(self, message: JsonObject) -> None:
-        """Write one message. If the client has disconnected, the reading side notices it."""
+        """Write one message. Write errors are ignored: the reader detects a disconnected client."""
         line = encode_message(message)
         with self._write_lock:
             try:
