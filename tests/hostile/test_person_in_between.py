@@ -73,7 +73,7 @@ def test_a_branch_that_goes_while_an_agent_works_is_kept_and_can_be_gone_on_with
     assert project.git("cat-file", "-t", held) == "commit"
     with pytest.raises(Exception, match=lost):
         project.git("cat-file", "-t", lost)  # the control: what nothing keeps is gone
-    put_back = re.search(r"again: git (branch \S+ [0-9a-f]+)", done.stderr)
+    put_back = re.search(r"repeat the command: git (branch \S+ [0-9a-f]+)", done.stderr)
     assert put_back is not None, done.stderr
     project.git(*put_back[1].split())
     again = project.command("dispatch", "WP01")

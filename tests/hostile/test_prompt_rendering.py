@@ -161,7 +161,7 @@ def test_a07_a_hundred_megabytes_are_cut_visibly_or_refused(tmp_path: Path) -> N
     with big.open("r+b") as file:
         file.truncate(100 * 1024 * 1024)
     size = big.stat().st_size
-    with pytest.raises(PromptTooLarge, match="larger than 64 MB"):
+    with pytest.raises(PromptTooLarge, match="exceeds 64 MB"):
         read_pieces(tmp_path, [PromptSource(PieceKind.FILE, "big.log", big)], None)
     pieces = read_pieces(tmp_path, [PromptSource(PieceKind.FILE, "big.log", big)], 20_000)
     assert len(pieces[0].content) < 1_000_000
