@@ -327,7 +327,7 @@ def test_a_view_that_is_no_plain_file_is_refused_and_left_alone(
             path.parent.rmdir()
             path = path.parent
             path.write_text("mine")
-    with pytest.raises(StateConflict, match=r"is not a (plain file|folder)"):
+    with pytest.raises(StateConflict, match=r"is not a (regular file|folder)"):
         goes_on(blocked)
     assert target.read_text() == "mine"
     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
