@@ -19,8 +19,11 @@ from threading import Event, RLock, Thread
 from time import monotonic
 from typing import Any
 
+import msgspec
+
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.storage.bucket.client import Bucket
+from phasegate.storage.bucket.numbered_log import PageEntry
 from phasegate.storage.rows import RecordedEvent
 from support.alike_runs import alike, one_at_a_time
 from support.feature_run import DESCRIPTION, SLUG, TASKS, TYPE, Turn, implements, judges, plans
@@ -336,7 +339,10 @@ def step_of(request: Request) -> str:
     if request.kind != "create" or f"/journal/{SLUG}/" not in request.path:
         return ""
     page = json.loads(request.data.partition(b"\r\n\r\n")[2])
-    return named([(kind, payload.encode()) for kind, payload in page["body"]["events"]])
+    entries = [
+        msgspec.json.decode(json.dumps(entry), type=PageEntry) for entry in page["body"]["entries"]
+    ]
+    return named([(entry.kind, entry.payload.encode()) for entry in entries])
 
 
 def wait_until(is_so: Callable[[], object]) -> None:
