@@ -41,6 +41,10 @@ def read_value(plain: object, type_: object, *, strict: bool = True) -> Any:
 
 
 def _get_decoder(type_: object) -> msgspec.json.Decoder[Any]:
+    """Return the cached decoder of a type.
+
+    It is built under the lock: msgspec's first analysis of a type is not thread-safe.
+    """
     decoder = _DECODERS.get(type_)
     if decoder is None:
         with _DECODERS_LOCK:

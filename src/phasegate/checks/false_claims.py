@@ -76,7 +76,7 @@ def _find_false_commits(
 
 
 def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
-    """Return what is wrong with a claimed commit; empty if the commit exists.
+    """Return what is wrong with a claimed commit; empty if it matches.
 
     An abbreviated id is accepted if it is unambiguous.
     """

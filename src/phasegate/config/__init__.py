@@ -92,7 +92,7 @@ class EffectiveConfig(NamedTuple):
 def load_config(
     start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
 ) -> EffectiveConfig:
-    """Load the configuration of the repository around a folder.
+    """Load the configuration of the repository that contains a folder.
 
     The first invalid value raises a ConfigError that names its place.
     """

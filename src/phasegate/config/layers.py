@@ -68,7 +68,7 @@ class ConfigLocation(NamedTuple):
 
 
 def locate_config(start: Path) -> ConfigLocation:
-    """Find the root of the repository around a folder, and its configuration file.
+    """Find the root of the repository that contains a folder, and its configuration file.
 
     The file of the root is used in every subfolder. Outside of a repository only a file in the
     folder itself is read: files in parent folders may belong to another user.

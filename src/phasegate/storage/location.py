@@ -1,4 +1,4 @@
-"""Locate the repository around a folder, its `.phasegate` folder and the user's state directory."""
+"""Locate the repository of a folder, its `.phasegate` folder and the user's state directory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Location(NamedTuple):
 
 
 def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
-    """Return the repository around a folder, and the user's state directory.
+    """Return the repository that contains a folder, and the user's state directory.
 
     The folder may be the local copy of a fleet's journal.
     """
@@ -64,7 +64,7 @@ def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
 
 
 def find_root(start: Path) -> Path:
-    """Return the main working tree of the repository around a folder.
+    """Return the main working tree of the repository that contains a folder.
 
     The folder may also be in a linked worktree or in an agent's checkout.
     """
@@ -112,7 +112,7 @@ def find_linked_worktree_git_dir(start: Path) -> Path | None:
 
 
 def find_main_worktree(start: Path) -> Path:
-    """Return the main working tree around a folder; outside a repository, the folder itself."""
+    """Return the main working tree of a folder; outside a repository, the folder itself."""
     inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
     if inside:
         return find_root(start)

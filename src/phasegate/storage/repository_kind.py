@@ -26,7 +26,7 @@ class RepositoryInfo(Light):
 
 
 def find_repository(start: str) -> RepositoryInfo:
-    """Return the repository around a folder; otherwise raise an error with a hint where to go."""
+    """Return the repository of a folder; raise an error with a hint if there is none."""
     folder = os.path.realpath(start)
 
     while not os.path.lexists(f"{folder}/.git"):

@@ -15,7 +15,7 @@ MAX_STATE_BYTES = 4_000_000
 
 
 def find_state_file(start: str) -> str | None:
-    """Return the state file of the repository around a folder.
+    """Return the state file of the repository that contains a folder.
 
     The folder and its parents are searched up to the repository's root. Outside a repository only
     the folder's own file counts, because files in its parents may belong to anyone.

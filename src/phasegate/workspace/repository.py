@@ -66,7 +66,7 @@ class Repository(NamedTuple):
 
 
 def open_repository(folder: Path) -> Repository:
-    """Open the repository around a folder.
+    """Open the repository that contains a folder.
 
     The user's git finds it, so that its rules apply, including `safe.directory`.
     """

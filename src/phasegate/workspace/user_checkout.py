@@ -202,7 +202,7 @@ class CheckoutMove:
         git(self._place, "read-tree", "-m", "-u", source, target, settings=options, stdout_to=out)
 
     def _publish(self) -> None:
-        """Rename the lock file to the index, which publishes it, as git does."""
+        """Publish the new index atomically by renaming its lock file, as git does."""
         index_lock = self._checkout.git_dir / "index.lock"
         index_lock.write_bytes(self._index.read_bytes())
         # Git syncs no file of a checkout

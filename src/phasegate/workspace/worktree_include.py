@@ -58,7 +58,7 @@ def list_included_files(
     if len(paths) > MAX_FILES:
         raise ConfigError(
             f"{INCLUDE_FILE_NAME} matches more than {MAX_FILES} files",
-            "list single files, and let the setup create the rest",
+            "list individual files, and let the setup commands create the rest",
         )
 
     return paths

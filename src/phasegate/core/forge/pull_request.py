@@ -291,6 +291,11 @@ def escape_for_forge(text: str) -> str:
     return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 
+def make_pull_title(name: str, text: str) -> str:
+    """Return a title without text that triggers an action on a forge, such as closing an issue."""
+    return f"{name}: {defuse_triggers(' '.join(text.split()))}"
+
+
 def defuse_triggers(text: str) -> str:
     """Defuse triggers but keep markup, for a title that may become a commit message."""
     text = re.sub(r"(?<=http)s?:(?=//)", lambda match: match[0] + _JOINER, text)

@@ -229,7 +229,7 @@ def _go_back(feature: Feature, why: str, left_index: int) -> Feature:
 
 
 def _resolve_blocker(feature: Feature, how: str) -> Feature:
-    """Retry the blocked step, or the whole phase with its findings if the gate stopped."""
+    """Unblock the feature: retry the blocked step, or start a new round if no step is left."""
     packages = {
         name: PackageState.PLANNED if state is PackageState.BLOCKED else state
         for name, state in feature.packages.items()

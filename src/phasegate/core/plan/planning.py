@@ -185,7 +185,7 @@ _DELIVERABLE_KINDS = ("code", "tests", "documentation")
 
 
 def find_removed_files(tasks: Sequence[Task]) -> frozenset[str]:
-    """Return the files that must not exist in the end.
+    """Return the files that must not exist once all tasks are done.
 
     These are the files that are deleted, moved or renamed by the last task that mentions them.
     """

@@ -103,7 +103,7 @@ def read_agent_file(text: str, expected_section: PromptSection | None = None) ->
     _append_after_blank_line(kept, lines[position:])
     if _count_front_matter_lines(kept) != _count_front_matter_lines(lines):
         raise ConfigError(
-            "a line `---` below the prompt section would become a part of the front matter",
+            "a `---` line below the prompt section would be parsed as front matter",
             "write it as ***, or add a heading above it",
         )
 

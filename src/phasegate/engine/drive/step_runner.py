@@ -16,7 +16,7 @@ from phasegate.core.machine.retry import retry_backoff_s
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.crash_recovery import close_lost_jobs
 from phasegate.engine.jobs.job_end import JobEnd
-from phasegate.engine.jobs.pool import JobPool, TaskResult
+from phasegate.engine.jobs.job_threads import JobPool, TaskResult
 from phasegate.engine.jobs.run_job import run_job
 from phasegate.engine.jobs.start_conditions import DriverContext, admit_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps

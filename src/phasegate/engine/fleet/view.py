@@ -126,7 +126,7 @@ def _build_fleet_status(
 
     try:
         require_temporal()
-        from phasegate.engine.fleet.liveness import query_fleet_state
+        from phasegate.engine.fleet.server_query import query_fleet_state
 
         workers, unserved = asyncio.run(query_fleet_state(project))
         unknown = ""

@@ -8,6 +8,7 @@ from phasegate.checks.excerpt import format_names
 from phasegate.core.forge.pull_request import (
     PullBodyParts,
     find_issue_reference,
+    make_pull_title,
     render_pull_body,
 )
 from phasegate.core.machine.feature_events import (
@@ -35,7 +36,6 @@ from phasegate.engine.steps.pull_request import (
     PullRequestSteps,
     PullTarget,
     delete_remote_branch,
-    make_pull_title,
 )
 from phasegate.workspace.merge import is_signing_required, merge_trees
 from phasegate.workspace.objects import write_tree_commit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phasegate.core.forge.pull_request import PullBodyParts, render_pull_body
+from phasegate.core.forge.pull_request import PullBodyParts, make_pull_title, render_pull_body
 from phasegate.core.machine.package_events import (
     AnyPackageEvent,
     PackageHeld,
@@ -19,7 +19,6 @@ from phasegate.engine.steps.pull_request import (
     PullRequestSteps,
     PullTarget,
     delete_remote_branch,
-    make_pull_title,
 )
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.workspace.merge import PreparedMerge

@@ -17,7 +17,6 @@ from phasegate.core.forge.pull_request import (
     PullStep,
     build_marker,
     decide_pull_step,
-    defuse_triggers,
     format_remark_finding,
 )
 from phasegate.core.machine.package_events import AcceptedRemark
@@ -310,8 +309,3 @@ def delete_remote_branch(
         return (f"{branch} may still exist on the forge: {error.message}",)
 
     return notices_when_deleted
-
-
-def make_pull_title(name: str, text: str) -> str:
-    """Return a title without text that triggers an action on a forge, such as closing an issue."""
-    return f"{name}: {defuse_triggers(' '.join(text.split()))}"

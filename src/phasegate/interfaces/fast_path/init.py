@@ -11,9 +11,9 @@ from phasegate.interfaces.fast_path.next import write_stdout
 
 
 def run_fast_path(arguments: list[str]) -> int | None:
-    """Prepare the repository around the current folder.
+    """Prepare the repository that contains the current folder.
 
-    None if the command line must handle the arguments.
+    Return None if the command line must handle the arguments.
     """
     if arguments not in ([], ["--json"]):
         return None

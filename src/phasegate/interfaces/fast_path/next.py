@@ -13,9 +13,9 @@ HOOK_FORMATS = {"message": "systemMessage", "context": "additional_context"}
 
 
 def run_fast_path(arguments: list[str]) -> int | None:
-    """Print the block for these arguments.
+    """Print the next-steps block.
 
-    None if the command line must handle them (help, mistakes, --json).
+    Return None if the full command line must handle the arguments (help, mistakes, --json).
     """
     options = _parse_options(arguments)
     if options is None:

@@ -23,7 +23,7 @@ _ANSI_COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
 def run_fast_path(arguments: list[str]) -> int | None:
     """Print the status.
 
-    None if the command line must handle the arguments or report an error.
+    Return None if the command line must handle the arguments or report an error.
     """
     if arguments not in ([], ["--all"], ["--json"]):
         return None

@@ -10,7 +10,7 @@ from threading import Event, Timer
 import pytest
 
 from phasegate.engine.jobs.job_end import JobEnd
-from phasegate.engine.jobs.pool import JobPool, RegisterJob, TaskResult
+from phasegate.engine.jobs.job_threads import JobPool, RegisterJob, TaskResult
 
 WAIT_S, MOST_S = 0.05, 60.0
 
