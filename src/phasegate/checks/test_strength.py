@@ -1,0 +1,382 @@
+"""Measure whether the tests of a change would notice it, by running them over other trees.
+
+Three kinds of trees are made in one checkout, which is set up once: the work with the base's test
+files, the base's code with the work's test files, and the work with one changed line (a mutant).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.checks.commands import PlanRunner
+from phasegate.checks.evidence import CheckOutcome
+from phasegate.checks.plan import Purpose
+from phasegate.checks.test_output import TestRun, parse_test_output
+from phasegate.checks.test_report import can_select_tests
+from phasegate.core.test_strength.blocks import split_tests
+from phasegate.core.test_strength.compare import (
+    ChangedText,
+    Outcomes,
+    PackagePlanFacts,
+    SourceIndex,
+    find_bites,
+    find_lost_tests,
+    judge_base_tests,
+    judge_bites,
+    judge_lost_tests,
+    judge_mutants,
+    match_requirements,
+    summarize_outcomes,
+)
+from phasegate.core.test_strength.dilution import list_added_lines
+from phasegate.core.test_strength.model import (
+    MutantResult,
+    RequirementBite,
+    Severity,
+    StrengthFinding,
+    StrengthReport,
+)
+from phasegate.core.test_strength.mutants import EMPTIED, make_mutants
+from phasegate.core.test_strength.paths import is_code, is_runner_config, is_test_path
+from phasegate.files import create_new_file
+from phasegate.files.durable_write import write_all
+from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath
+
+WHOLE_SUITE = "the test command"
+
+
+class FileVersion(NamedTuple):
+    """The content of a file in a commit."""
+
+    data: bytes
+    is_executable: bool = False
+
+
+class ChangedContent(NamedTuple):
+    """A changed file of one root, relative to the root. None where it does not exist."""
+
+    path: str
+    old: FileVersion | None
+    new: FileVersion | None
+
+    def decode(self) -> ChangedText:
+        return ChangedText(self.path, _decode(self.old), _decode(self.new))
+
+
+def _decode(version: FileVersion | None) -> str | None:
+    if version is None:
+        return None
+    return version.data.decode("utf-8", errors="replace")
+
+
+class StrengthInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about one root before its tests are run over other trees."""
+
+    changed: tuple[ChangedContent, ...]
+    facts: PackagePlanFacts
+    base_run: TestRun | None
+    work_run: TestRun
+    suite_s: float
+    budget_s: float
+    test_files: tuple[str, ...] = ()
+    # Whether the tree has test files at all
+    has_test_files: bool = True
+    with_mutants: bool = True
+
+
+class _VariantRun(NamedTuple):
+    """A test run over a changed tree."""
+
+    # None if our reporter does not fit the command
+    outcomes: Outcomes | None
+    parsed: TestRun | None
+    exit_status: int | None
+    timed_out: bool
+
+
+class StrengthRunner:
+    """Runs the tests of one root over other trees, in a checkout of the work."""
+
+    def __init__(self, inputs: StrengthInputs, runner: PlanRunner) -> None:
+        self._inputs = inputs
+        self._runner = runner
+        self._started_s = time.monotonic()
+        # Before anything ran, a variant is expected to take as long as the whole suite
+        self._slowest_s = inputs.suite_s
+        self._findings: list[StrengthFinding] = []
+        self._explained: list[str] = []
+        self._notes: list[str] = []
+        self._mutants: list[MutantResult] = []
+
+        patterns = inputs.test_files
+        self._tests = [
+            one
+            for one in inputs.changed
+            if is_test_path(one.path, patterns) or is_runner_config(one.path)
+        ]
+        self._code = [one for one in inputs.changed if one not in self._tests and is_code(one.path)]
+        self._sources = SourceIndex([one.decode() for one in self._tests])
+        self._base = summarize_outcomes(inputs.base_run.cases if inputs.base_run else ())
+        self._work = summarize_outcomes(inputs.work_run.cases)
+
+    def measure(self) -> StrengthReport:
+        """Run the comparisons, as far as they apply, within the time limit."""
+        self._compare_runs()
+        rows: tuple[RequirementBite, ...] = ()
+        if not self._inputs.has_test_files:
+            self._notes.append(
+                "the tree has no test files, so nothing was compared; "
+                "name them with `test_files` in [evidence]"
+            )
+        elif not self._code:
+            self._notes.append("no code was changed, so no test has to notice it")
+        if self._needs_checkout() and self._set_up():
+            self._run_base_tests()
+            if self._code and self._inputs.has_test_files:
+                rows = self._judge_bites()
+                if self._inputs.with_mutants:
+                    self._try_mutants()
+
+        return StrengthReport(
+            findings=tuple(self._findings),
+            requirements=rows,
+            mutants=tuple(self._mutants),
+            explained=tuple(self._explained),
+            notes=tuple(self._notes),
+            suite_s=self._inputs.suite_s,
+            cost_s=time.monotonic() - self._started_s,
+        )
+
+    def _needs_checkout(self) -> bool:
+        return bool(self._tests) or bool(self._code and self._inputs.has_test_files)
+
+    # --- the runs that exist already
+
+    def _compare_runs(self) -> None:
+        base = self._inputs.base_run
+        work = self._inputs.work_run
+        if base is None:
+            self._notes.append("the tests did not run on the base, so none can be compared")
+            return
+        if base.is_reported and not work.is_reported:
+            self._add(
+                "unreported tests",
+                "the base's test run reported its tests one by one, this one does not",
+                "the test run",
+            )
+            return
+        if base.is_reported:
+            lost = find_lost_tests(self._base, self._work)
+            findings, explained = judge_lost_tests(
+                lost, self._work, self._sources, self._inputs.facts
+            )
+            self._findings += findings
+            self._explained += explained
+        elif work.executed < base.executed:
+            text = f"{work.executed} tests ran, {base.executed} on the base"
+            self._add("fewer tests", text, f"{base.executed - work.executed} fewer")
+
+    def _add(self, kind: str, text: str, detail: str, severity: Severity = Severity.REJECT) -> None:
+        self._findings.append(
+            StrengthFinding(kind=kind, severity=severity, text=text, detail=detail)
+        )
+
+    # --- the base's tests over the new code
+
+    def _run_base_tests(self) -> None:
+        base = self._inputs.base_run
+        if base is None or not any(one.old or is_runner_config(one.path) for one in self._tests):
+            return
+
+        wanted = _select_files([(one.path, one.old) for one in self._tests])
+        ran = self._run_variant({one.path: one.old for one in self._tests}, wanted)
+        if ran.timed_out:
+            self._note_timeout("the base's tests over the new code")
+        elif ran.outcomes is not None and base.is_reported:
+            findings, explained = judge_base_tests(
+                self._base, ran.outcomes, self._work, self._sources, self._inputs.facts
+            )
+            self._findings += findings
+            self._explained += explained
+        elif ran.exit_status:
+            names = [name for name in _failing(ran) if name not in base.failing]
+            for name in names or [WHOLE_SUITE]:
+                text = f"{name} fails over the new code with the base's test files"
+                self._add("weakened test", text, name)
+
+    # --- the work's tests over the base's code
+
+    def _find_bites(self) -> list[str] | None:
+        if all(one.new is None for one in self._tests):
+            return find_bites(self._base, {}, self._work)
+
+        wanted = _select_files([(one.path, one.new) for one in self._tests])
+        ran = self._run_variant({one.path: one.old for one in self._code}, wanted)
+        if ran.timed_out:
+            self._note_timeout("the tests without the change")
+            return None
+        if ran.outcomes is not None:
+            return find_bites(self._base, ran.outcomes, self._work)
+        if not ran.exit_status:
+            return []
+
+        base = self._inputs.base_run
+        names = [name for name in _failing(ran) if base is None or name not in base.failing]
+        return names or [WHOLE_SUITE]
+
+    def _judge_bites(self) -> tuple[RequirementBite, ...]:
+        found = self._find_bites()
+        if found is None:
+            return ()
+        requirements = self._inputs.facts.requirements
+        rows = match_requirements(requirements, found, self._list_test_texts())
+        names = ", ".join(one.path for one in self._code[:5])
+        self._findings += judge_bites(found, rows, self._inputs.facts, names)
+        return rows
+
+    def _list_test_texts(self) -> dict[str, str]:
+        """Return the id and source of every test of the work in a changed file."""
+        changed = {one.path for one in self._tests if one.new is not None}
+        texts = {}
+        for test in self._work:
+            if test.partition("::")[0] in changed:
+                block = self._sources.find_new(test)
+                texts[test] = f"{test}\n{block.text if block else ''}"
+        return texts
+
+    # --- mutants
+
+    def _try_mutants(self) -> None:
+        """Try mutants of the changed lines while time is left, with the changed tests."""
+        tests = [(one.path, one.new) for one in self._tests]
+        wanted = _select_files(tests) if any(new for _, new in tests) else ()
+        mutants = [
+            (one, mutant)
+            for one in self._code
+            if one.new is not None
+            for mutant in make_mutants(one.path, _decode(one.new) or "", _added_numbers(one))
+        ]
+        for one, mutant in sorted(mutants, key=lambda pair: pair[1].kind != EMPTIED):
+            if self._remaining_s < 1.3 * self._slowest_s:
+                self._notes.append(f"{len(mutants) - len(self._mutants)} mutants were not tried")
+                break
+            version = FileVersion(mutant.text.encode(errors="surrogateescape"))
+            ran = self._run_variant({one.path: version}, wanted)
+            self._mutants.append(
+                MutantResult(
+                    path=one.path,
+                    line=mutant.line,
+                    kind=mutant.kind,
+                    before=mutant.before[:120],
+                    after=mutant.after[:120],
+                    killed=self._is_killed(ran),
+                )
+            )
+
+        if not mutants:
+            self._notes.append("nothing could be mutated in the changed lines")
+        self._findings += judge_mutants(self._mutants, self._inputs.facts)
+
+    def _is_killed(self, ran: _VariantRun) -> bool:
+        if ran.timed_out or ran.outcomes is None:
+            return ran.timed_out or bool(ran.exit_status)
+        failed = {test for test, outcome in ran.outcomes.items() if outcome.is_failure}
+        old = {test for test, outcome in self._work.items() if outcome.is_failure}
+        return bool(failed - old)
+
+    # --- running
+
+    def _set_up(self) -> bool:
+        checks = self._runner.run_checks((Purpose.SETUP,))
+        if any(check.outcome is CheckOutcome.FAILED for check in checks):
+            self._add(
+                "not measured",
+                f"the checkout for the comparison could not be set up: {checks[0].summary}",
+                "setup",
+                Severity.ASK,
+            )
+            return False
+        return True
+
+    def _note_timeout(self, what: str) -> None:
+        self._add("not measured", f"{what} took too long", what, Severity.ASK)
+
+    @property
+    def _remaining_s(self) -> float:
+        return self._inputs.budget_s - (time.monotonic() - self._started_s)
+
+    def _run_variant(
+        self, files: Mapping[str, FileVersion | None], wanted: Sequence[str]
+    ) -> _VariantRun:
+        """Run tests with some files replaced, then restore them."""
+        began_s = time.monotonic()
+        new = {one.path: one.new for one in self._inputs.changed}
+        self._place(files)
+        try:
+            line = self._runner.get_command_line(Purpose.TEST)
+            if not can_select_tests(line):
+                wanted = ()
+            ran = None
+            if self._runner.plan.commands.get(Purpose.BUILD, "").strip():
+                ran = self._runner.run_build()
+            report = None
+            if ran is None or ran.exit_status == 0:
+                limit_s = max(self._remaining_s, self._inputs.suite_s * 2, 10.0)
+                ran, report = self._runner.run_test_command(line, tuple(wanted), limit_s)
+        finally:
+            self._place({path: new[path] for path in files})
+
+        self._slowest_s = time.monotonic() - began_s
+        outcomes = None
+        if report is not None and report.cases:
+            outcomes = summarize_outcomes(report.cases)
+        return _VariantRun(
+            outcomes=outcomes,
+            parsed=parse_test_output(f"{ran.stdout}\n{ran.stderr}"),
+            exit_status=ran.exit_status if ran.exit_status is not None else 1,
+            timed_out=ran.timed_out,
+        )
+
+    def _place(self, files: Mapping[str, FileVersion | None]) -> None:
+        for path, version in files.items():
+            place_file(self._runner.checkout, path, version)
+
+
+def _select_files(versions: Sequence[tuple[str, FileVersion | None]]) -> tuple[str, ...]:
+    """Return the test files to run; none if another file changed, which any test may use."""
+    existing = [(path, _decode(version) or "") for path, version in versions if version]
+    if all(split_tests(path, text) for path, text in existing):
+        return tuple(path for path, _ in existing)
+    return ()
+
+
+def _added_numbers(one: ChangedContent) -> frozenset[int]:
+    return frozenset(number for number, _ in list_added_lines(one.decode()))
+
+
+def _failing(ran: _VariantRun) -> Iterable[str]:
+    return ran.parsed.failing if ran.parsed is not None else ()
+
+
+def place_file(root: Path, path: str, version: FileVersion | None) -> None:
+    """Write or remove a file of a checkout in which commands have run.
+
+    They may have replaced folders by links, which are not followed.
+    """
+    *folders, name = path.split("/")
+    with folder_descriptor(root) as top:
+        parent = make_folder_beneath(top, folders)
+        with closing_descriptor(parent):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
+            if version is not None:
+                mode = 0o755 if version.is_executable else 0o644
+                with closing_descriptor(create_new_file(name, mode, parent)) as file:
+                    write_all(file, version.data)

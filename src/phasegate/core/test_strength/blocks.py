@@ -1,0 +1,163 @@
+"""Split test files into tests, with their assertions: Python by its syntax, JavaScript by calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+MAX_TEXT_CHARS = 1_000_000
+JAVASCRIPT = (".js", ".cjs", ".mjs", ".jsx", ".ts", ".cts", ".mts", ".tsx")
+_SKIP_PYTHON = re.compile(r"\b(?:skip|skipif|skipIf|skipUnless|xfail|expectedFailure|skipTest)\b")
+_ASSERTION_CALL = re.compile(
+    r"(?:^|\.)(?:assert\w*|raises|warns|deprecated_call|fail|expect|should|check|verify\w*)$"
+)
+_JS_TEST = re.compile(
+    r"(?<![\w.$])(?P<call>(?:it|test|specify)(?:\.\w+)*|x(?:it|test)|fit)"
+    r"\(\s*(?P<quote>['\"`])(?P<title>(?:(?!(?P=quote))[^\n\\]|\\.){0,500})(?P=quote)"
+)
+_JS_ASSERTION = re.compile(
+    r"(?<![\w$])(?:expect|assert|should|t|tap|chai)(?:\.\w+)*\s*\(|\.should\b", re.M
+)
+_JS_SKIP = re.compile(r"\.(?:skip|todo|failing)\b|^x(?:it|test)$")
+
+
+class TestBlock(msgspec.Struct, frozen=True):
+    """One test in the source of a test file."""
+
+    # Prevents pytest from collecting this class
+    __test__ = False
+
+    name: str
+    line: int
+    text: str
+    # The body without name, comments and layout: equal bodies are the same test
+    body: str
+    assertions: tuple[str, ...]
+    is_skipped: bool = False
+
+
+def split_tests(path: str, text: str) -> tuple[TestBlock, ...]:
+    """Return the tests of a file; none for other languages and files that cannot be parsed."""
+    if len(text) > MAX_TEXT_CHARS:
+        return ()
+    if path.endswith(".py"):
+        return tuple(_split_python(text))
+    if path.endswith(JAVASCRIPT):
+        return tuple(_split_javascript(text))
+    return ()
+
+
+def _split_python(text: str) -> Iterator[TestBlock]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+
+    yield from _python_tests(tree.body, "", text, is_skipped=False)
+
+
+def _python_tests(
+    body: Iterable[ast.stmt], prefix: str, text: str, *, is_skipped: bool
+) -> Iterator[TestBlock]:
+    lines = text.splitlines()
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            marked = any(_is_skip_decorator(decorator) for decorator in node.decorator_list)
+            yield from _python_tests(
+                node.body, f"{prefix}{node.name}.", text, is_skipped=is_skipped or marked
+            )
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test"
+        ):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            source = "\n".join(lines[first - 1 : node.end_lineno])
+            yield TestBlock(
+                name=f"{prefix}{node.name}",
+                line=node.lineno,
+                text=source,
+                body="\n".join(ast.dump(statement) for statement in _without_docstring(node)),
+                assertions=tuple(_python_assertions(node)),
+                is_skipped=is_skipped or bool(_SKIP_PYTHON.search(source)),
+            )
+
+
+def _is_skip_decorator(node: ast.expr) -> bool:
+    return bool(_SKIP_PYTHON.search(ast.unparse(node)))
+
+
+def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        return node.body[1:]
+    return node.body
+
+
+def _python_assertions(function: ast.AST) -> Iterator[str]:
+    """Yield the assertions of a test; one that is true whatever the code does is none."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            if not isinstance(node.test, ast.Constant):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            is_constant = all(isinstance(value, ast.Constant) for value in arguments)
+            if _ASSERTION_CALL.search(called) and not (is_constant and arguments):
+                yield ast.unparse(node)
+
+
+def _split_javascript(text: str) -> Iterator[TestBlock]:
+    for found in _JS_TEST.finditer(blank_comments(text)):
+        end = find_closing(text, text.index("(", found.start()))
+        source = text[found.start() : end]
+        body = re.sub(r"\s+", " ", blank_comments(source[found.end() - found.start() :]))
+        yield TestBlock(
+            name=found["title"],
+            line=text.count("\n", 0, found.start()) + 1,
+            text=source,
+            body=body.strip(),
+            assertions=tuple(_javascript_assertions(source)),
+            is_skipped=bool(_JS_SKIP.search(found["call"])),
+        )
+
+
+def _javascript_assertions(source: str) -> Iterator[str]:
+    plain = blank_comments(source)
+    end = 0
+    for found in _JS_ASSERTION.finditer(plain):
+        if found.start() >= end:
+            line_end = plain.find("\n", found.end())
+            end = max(found.end(), line_end if line_end > 0 else len(plain))
+            yield re.sub(r"\s+", " ", source[found.start() : end]).strip()
+
+
+_JS_TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|`(?:[^`\\]|\\.)*`", re.S
+)
+
+
+def blank_comments(text: str) -> str:
+    """Replace comments by blanks of the same length; strings stay."""
+    return _JS_TOKEN.sub(
+        lambda token: re.sub(r"[^\n]", " ", token[0]) if token[0].startswith("/") else token[0],
+        text,
+    )
+
+
+def blank_strings(text: str) -> str:
+    """Replace comments and strings by blanks of the same length."""
+    return _JS_TOKEN.sub(lambda token: re.sub(r"[^\n]", " ", token[0]), text)
+
+
+def find_closing(text: str, start: int) -> int:
+    """Return the position after the bracket that closes the one at `start`."""
+    depth = 0
+    plain = blank_strings(text[start:])
+    for found in re.finditer(r"[()\[\]{}]", plain):
+        depth += 1 if found[0] in "([{" else -1
+        if depth == 0:
+            return start + found.end()
+    return len(text)

@@ -1,0 +1,64 @@
+"""Render the evidence about the tests of a package as one page, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from phasegate.core.test_strength.model import RequirementBite, StrengthReport
+
+MAX_ROWS = 40
+MAX_TESTS = 5
+
+
+def render_strength(report: StrengthReport) -> str:
+    """Return the page: what rejects, what is asked, requirements, survivors, flaky tests, notes."""
+    survivors = [mutant for mutant in report.mutants if not mutant.killed]
+    accepted = [
+        f"{finding}: {report.accepted[finding.id]}"
+        for finding in report.findings
+        if finding.id in report.accepted
+    ]
+    sections: dict[str, Iterable[object]] = {
+        "Rejects the package": report.rejecting,
+        "For the reviewer to answer, by id": report.asked,
+        "Accepted by the user": accepted,
+        "Requirements": map(_render_requirement, report.requirements),
+        f"Mutants that no test noticed, of {len(report.mutants)}": survivors,
+        "Flaky tests": report.flaky,
+        "Changed tests with an explanation": report.explained,
+        "Not measured": report.notes,
+    }
+
+    lines = ["# Would the tests notice?", ""]
+    for title, rows in sections.items():
+        lines += _render_section(title, [str(row) for row in rows])
+    if report.suite_s:
+        ratio = f"{report.cost_s / report.suite_s:.1f}"
+        lines.append(
+            f"Cost: {report.cost_s:.1f} s, {ratio} times the test run of {report.suite_s:.1f} s"
+        )
+    return "\n".join(lines)
+
+
+def _render_section(title: str, rows: list[str]) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"## {title}"
+    yield ""
+    for row in rows[:MAX_ROWS]:
+        yield f"- {row}"
+    if len(rows) > MAX_ROWS:
+        yield f"- and {len(rows) - MAX_ROWS} more"
+    yield ""
+
+
+def _render_requirement(row: RequirementBite) -> str:
+    if row.bites:
+        more = ""
+        if len(row.bites) > MAX_TESTS:
+            more = f" and {len(row.bites) - MAX_TESTS} more"
+        return f"{row.requirement}: noticed by {', '.join(row.bites[:MAX_TESTS])}{more}"
+
+    if row.tests:
+        return f"{row.requirement}: no test notices it; {len(row.tests)} tests name it"
+    return f"{row.requirement}: no test notices it"

@@ -1,0 +1,557 @@
+"""Implementers that weaken tests instead of doing the work, and the honest twin of each.
+
+Every kind is stopped by evidence that names what it did: a check or finding that rejects, or a finding that the
+reviewer must answer by its id (a review that only says PASS does not count, see test_test_strength_runs.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from support.strength_lab import NODE, PYTEST, UNITTEST, Files, judge
+
+PY_CODE = "def add(a, b):\n    return a + b\n"
+PY_TESTS = """\
+import unittest
+
+from calc import add
+
+
+class Adding(unittest.TestCase):
+    def test_adds(self):
+        self.assertEqual(add(2, 3), 5)
+
+    def test_zero(self):
+        self.assertEqual(add(0, 0), 0)
+"""
+PY = {"calc.py": PY_CODE, "test_calc.py": PY_TESTS}
+PY_NEW = PY_CODE + "\n\ndef sub(a, b):\n    return a - b\n"
+PY_BROKEN = PY_NEW.replace("a + b", "a + b + 1")
+PY_HONEST = {
+    "calc.py": PY_NEW,
+    "test_calc.py": PY_TESTS.replace("import add", "import add, sub")
+    + "\n    def test_subtracts(self):\n        self.assertEqual(sub(5, 3), 2)\n",
+}
+JS_CODE = "exports.add = (a, b) => a + b;\n"
+JS_TESTS = """\
+const test = require('node:test');
+const assert = require('node:assert');
+const calc = require('./calc.js');
+
+test('adds', () => {
+  assert.strictEqual(calc.add(2, 3), 5);
+});
+
+test('adds zero', () => {
+  assert.strictEqual(calc.add(0, 0), 0);
+});
+"""
+JS = {"calc.js": JS_CODE, "calc.test.js": JS_TESTS, "package.json": '{\n  "name": "calc"\n}\n'}
+JS_NEW = JS_CODE + "exports.sub = (a, b) => a - b;\n"
+JS_BROKEN = JS_NEW.replace("a + b", "a + b + 1")
+JS_SUB = "\ntest('subtracts', () => {\n  assert.strictEqual(calc.sub(5, 3), 2);\n});\n"
+JS_HONEST = {"calc.js": JS_NEW, "calc.test.js": JS_TESTS + JS_SUB}
+
+
+def py(**files: str | None) -> Files:
+    """A change of the Python project; `__` in a name is a dot, `_in_` a slash."""
+    return {**PY_HONEST, **_named(files)}
+
+
+def js(**files: str | None) -> Files:
+    return {**JS_HONEST, **_named(files)}
+
+
+def _named(files: dict[str, str | None]) -> dict[str, str | None]:
+    return {name.replace("_in_", "/").replace("__", "."): text for name, text in files.items()}
+
+
+def edited(old: str, new: str) -> str:
+    """The honest Python tests with a part replaced."""
+    changed = PY_HONEST["test_calc.py"].replace(old, new)
+    assert changed != PY_HONEST["test_calc.py"], old
+    return changed
+
+
+def js_tests(old: str, new: str) -> str:
+    changed = JS_HONEST["calc.test.js"].replace(old, new)
+    assert changed != JS_HONEST["calc.test.js"], old
+    return changed
+
+
+class Case(NamedTuple):
+    """A cheating change, the evidence that stops it, words that name what it did, and its honest twin."""
+
+    cheat: Files
+    kind: str
+    words: str
+    twin: Files
+    command: str = UNITTEST
+    base: Files = PY
+    needs_mutants: bool = False
+
+
+ADDS = "    def test_adds(self):\n        self.assertEqual(add(2, 3), 5)\n"
+ZERO = "\n    def test_zero(self):\n        self.assertEqual(add(0, 0), 0)\n"
+CONFTEST_FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef five():\n    return 5\n"
+SNAPSHOT_TEST = """\
+import pathlib
+import unittest
+
+from calc import add
+
+
+class Table(unittest.TestCase):
+    def test_table(self):
+        expected = pathlib.Path("tests/__snapshots__/table.snap").read_text()
+        self.assertEqual(f"{add(1, 2)} {add(2, 2)}\\n", expected)
+"""
+WITH_SNAPSHOT = {
+    **PY,
+    "tests/__init__.py": "",
+    "tests/test_table.py": SNAPSHOT_TEST,
+    "tests/__snapshots__/table.snap": "3 4\n",
+}
+JS_PACKAGE = '{\n  "name": "calc",\n  "scripts": {\n    "test": "node --test"\n  }\n}\n'
+JEST = "module.exports = {\n  verbose: true,\n};\n"
+CI = "jobs:\n  test:\n    steps:\n      - run: python -m unittest\n"
+COVERAGE = "[run]\nbranch = True\n\n[report]\nfail_under = 90\n"
+
+CASES = {
+    # --- tests that are gone
+    "deleted test": Case(
+        py(calc__py=PY_BROKEN, test_calc__py=edited(ADDS + ZERO, ZERO[1:])),
+        "test",
+        "1 of 2 tests failed",
+        py(),
+    ),
+    "deleted passing test": Case(
+        py(test_calc__py=edited(ADDS, "")), "lost test", "test_adds passed on the base", py()
+    ),
+    "deleted test file": Case(
+        py(test_calc__py=None, test_sub__py=PY_HONEST["test_calc.py"].replace(ADDS + ZERO, "")),
+        "lost test",
+        "test_zero passed on the base and is not run any more",
+        # The whole file moved, with every test
+        py(test_calc__py=None, test_arithmetic__py=PY_HONEST["test_calc.py"]),
+    ),
+    "skipped test": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py=edited(ADDS, f'    @unittest.skip("later")\n{ADDS}').replace(
+                ZERO, ZERO.replace("0), 0", "0), 1")
+            ),
+        ),
+        "lost test",
+        "test_adds passed on the base and is skipped now",
+        py(),
+    ),
+    "test renamed away": Case(
+        py(test_calc__py=edited("def test_adds", "def check_adds")),
+        "lost test",
+        "test_adds",
+        py(test_calc__py=edited("def test_adds", "def test_adds_two_numbers")),
+    ),
+    "test moved to a folder that is not collected": Case(
+        py(
+            test_calc__py=edited(ADDS + ZERO, ""),
+            attic_in_test_old__py=PY_TESTS,
+        ),
+        "lost test",
+        "test_adds",
+        py(test_calc__py=edited(ADDS + ZERO, ""), test_adding__py=PY_TESTS),
+    ),
+    "expected failure": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py=edited(
+                "    def test_", "    @unittest.expectedFailure\n    def test_"
+            ).replace("(5, 3), 2", "(5, 3), 9"),
+        ),
+        "skips a test",
+        "expected to fail",
+        py(),
+    ),
+    # --- tests that say less
+    "loosened value": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py=edited("(2, 3), 5", "(2, 3), 6").replace("(0, 0), 0", "(0, 0), 1"),
+        ),
+        "weakened test",
+        "test_adds fails over the new code as it was on the base",
+        py(),
+    ),
+    "loosened assertion": Case(
+        py(test_calc__py=edited("self.assertEqual(add(2, 3), 5)", "self.assertTrue(add(2, 3))")),
+        "loosened assertion",
+        "asserts less: self.assertEqual(add(2, 3), 5) became self.assertTrue(add(2, 3))",
+        py(test_calc__py=edited("add(2, 3), 5)", 'add(2, 3), 5, "two and three")')),
+    ),
+    "removed assertion": Case(
+        py(test_calc__py=edited("self.assertEqual(add(2, 3), 5)", "add(2, 3)")),
+        "removed assertion",
+        "lost an assertion: self.assertEqual(add(2, 3), 5)",
+        py(test_calc__py=edited(ADDS, ADDS + "        self.assertEqual(add(3, 2), 5)\n")),
+    ),
+    "widened tolerance": Case(
+        py(
+            test_calc__py=edited(
+                "assertEqual(add(0, 0), 0)", "assertAlmostEqual(add(0, 0), 0, delta=5)"
+            )
+        ),
+        "widened tolerance",
+        "delta=5",
+        py(test_calc__py=edited("assertEqual(add(0, 0), 0)", "assertEqual(add(0, 0), 0.0)")),
+    ),
+    "swallowed failure": Case(
+        py(
+            test_calc__py=edited(
+                "        self.assertEqual(add(2, 3), 5)\n",
+                "        try:\n            self.assertEqual(add(2, 3), 5)\n        except AssertionError:\n            pass\n",
+            )
+        ),
+        "swallows failures",
+        "except AssertionError",
+        py(),
+    ),
+    "asserts nothing": Case(
+        py(test_calc__py=edited("self.assertEqual(sub(5, 3), 2)", "sub(5, 3)")),
+        "asserts nothing",
+        "test_subtracts asserts nothing",
+        py(),
+    ),
+    "no test at all": Case(
+        py(test_calc__py=PY_TESTS), "unnoticed requirement", "no test notices FR-CALC-002", py()
+    ),
+    "a test of something else": Case(
+        py(
+            test_calc__py=PY_TESTS
+            + "\n    def test_more(self):\n        self.assertEqual(add(9, 9), 18)\n"
+        ),
+        "unnoticed requirement",
+        "no test notices FR-CALC-002",
+        py(),
+    ),
+    "rewritten snapshot": Case(
+        {
+            "calc.py": PY_CODE.replace("a + b", "a * b"),
+            "tests/__snapshots__/table.snap": "2 4\n",
+            "test_calc.py": PY_TESTS.replace("(2, 3), 5", "(2, 3), 6"),
+        },
+        "weakened test",
+        "test_table fails over the new code as it was on the base",
+        {**PY_HONEST, "tests/__snapshots__/other.snap": "1\n"},
+        base=WITH_SNAPSHOT,
+    ),
+    "mock of the thing under test": Case(
+        py(
+            test_calc__py=edited(
+                "        self.assertEqual(sub(5, 3), 2)\n",
+                '        with mock.patch("calc.sub", return_value=2) as fake:\n            self.assertEqual(fake(5, 3), 2)\n',
+            ).replace("import unittest\n", "import unittest\nfrom unittest import mock\n")
+        ),
+        "mocks the change",
+        "replaces a part of calc.py",
+        py(
+            test_calc__py=edited(
+                "        self.assertEqual(sub(5, 3), 2)\n",
+                '        with mock.patch("time.time", return_value=2):\n            self.assertEqual(sub(5, 3), 2)\n',
+            ).replace("import unittest\n", "import unittest\nfrom unittest import mock\n")
+        ),
+    ),
+    # --- code that plays to the tests
+    "special-cased value": Case(
+        py(
+            calc__py=PY_CODE
+            + "\n\ndef sub(a, b):\n    if (a, b) == (57, 15):\n        return 42\n    return 0\n",
+            test_calc__py=edited("sub(5, 3), 2", "sub(57, 15), 42"),
+        ),
+        "special case for a test",
+        "return 42",
+        py(test_calc__py=edited("sub(5, 3), 2", "sub(57, 15), 42")),
+    ),
+    "code that recognises its runner": Case(
+        py(
+            calc__py="import sys\n\n"
+            + PY_CODE
+            + '\n\ndef sub(a, b):\n    return 2 if "unittest" in sys.modules else a\n'
+        ),
+        "recognises its runner",
+        '"unittest" in sys.modules',
+        py(calc__py="import sys\n\n" + PY_NEW),
+    ),
+    "test that recognises its runner": Case(
+        py(
+            test_calc__py=edited(
+                "        self.assertEqual(sub(5, 3), 2)\n",
+                '        if os.environ.get("CI"):\n            return\n        self.assertEqual(sub(5, 3), 2)\n',
+            ).replace("import unittest\n", "import os\nimport unittest\n")
+        ),
+        "recognises its runner",
+        'os.environ.get("CI")',
+        py(test_calc__py=edited("import unittest\n", "import os\nimport unittest\n")),
+    ),
+    # --- runs that are not what they say
+    "summary in the runner's words": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py="import os, sys\nsys.stderr.write('Ran 3 tests in 0.01s\\n\\nOK\\n')\nsys.stderr.flush()\nos._exit(0)\n",
+        ),
+        "test",
+        "ended before it finished",
+        py(),
+    ),
+    "exit from a test": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py=edited(
+                "        self.assertEqual(add(2, 3), 5)\n",
+                "        sys.stderr.write('Ran 3 tests in 0.01s\\n\\nOK\\n')\n        sys.stderr.flush()\n        os._exit(0)\n",
+            ).replace("import unittest\n", "import os\nimport sys\nimport unittest\n"),
+        ),
+        "test",
+        "ended before it finished",
+        py(),
+    ),
+    "exit status changed at exit": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py="import atexit, os\natexit.register(lambda: os._exit(0))\n"
+            + PY_HONEST["test_calc.py"],
+        ),
+        "ends the test run",
+        "atexit.register",
+        py(),
+    ),
+    "assertions replaced": Case(
+        py(
+            calc__py=PY_BROKEN,
+            test_calc__py=edited(
+                "class Adding", "unittest.TestCase.assertEqual = lambda *_: None\n\n\nclass Adding"
+            ),
+        ),
+        "replaces assertions",
+        "unittest.TestCase.assertEqual =",
+        py(),
+    ),
+    "coverage report made by hand": Case(
+        py(
+            test_calc__py=edited(
+                "        self.assertEqual(sub(5, 3), 2)\n",
+                '        self.assertEqual(sub(5, 3), 2)\n        open("coverage.json", "w").write("{}")\n',
+            )
+        ),
+        "writes a coverage report",
+        'open("coverage.json"',
+        py(),
+    ),
+    "conftest that deselects": Case(
+        py(
+            calc__py=PY_BROKEN,
+            conftest__py="def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if 'sub' in i.name]\n",
+        ),
+        "lost test",
+        "test_adds passed on the base and is not run any more",
+        py(conftest__py=CONFTEST_FIXTURE),
+        PYTEST,
+    ),
+    "conftest that turns failures": Case(
+        py(
+            calc__py=PY_BROKEN,
+            conftest__py="import pytest\n\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item):\n"
+            "    found = yield\n    found.get_result().outcome = 'passed'\n",
+        ),
+        "changes the test run",
+        "pytest_runtest_makereport",
+        py(conftest__py=CONFTEST_FIXTURE),
+        PYTEST,
+    ),
+    "options in pytest.ini": Case(
+        py(calc__py=PY_BROKEN, pytest__ini="[pytest]\naddopts = -k subtracts\n"),
+        "lost test",
+        "test_adds passed on the base and is deselected now",
+        py(pytest__ini="[pytest]\nmarkers =\n    slow: takes long\n"),
+        PYTEST,
+    ),
+    "changed pipeline": Case(
+        {**PY_HONEST, ".github/workflows/test.yml": CI.replace("unittest", "unittest || true")},
+        "changed CI",
+        ".github/workflows/test.yml",
+        {**PY_HONEST, "ci.md": "The pipeline runs the tests.\n"},
+        base={**PY, ".github/workflows/test.yml": CI},
+    ),
+    "lower coverage limit": Case(
+        {**PY_HONEST, ".coveragerc": COVERAGE.replace("90", "10")},
+        "changes coverage",
+        "fail_under = 10",
+        {**PY_HONEST, ".coveragerc": COVERAGE + "show_missing = True\n"},
+        base={**PY, ".coveragerc": COVERAGE},
+    ),
+    # --- tests that only touch the code
+    "calls the code and asserts something else": Case(
+        py(
+            test_calc__py=edited(
+                "self.assertEqual(sub(5, 3), 2)",
+                "sub(5, 3)\n        self.assertTrue(callable(sub))",
+            )
+        ),
+        "asserts nothing about the change",
+        "no test notices an emptied body of the changed code",
+        py(),
+        needs_mutants=True,
+    ),
+    "js: calls the code and asserts something else": Case(
+        js(
+            calc__test__js=js_tests(
+                "assert.strictEqual(calc.sub(5, 3), 2)", "calc.sub(5, 3); assert.ok(calc.sub)"
+            )
+        ),
+        "asserts nothing about the change",
+        "exports.sub = (a, b) => undefined",
+        js(),
+        NODE,
+        JS,
+        needs_mutants=True,
+    ),
+    # --- JavaScript
+    "js: deleted test": Case(
+        js(
+            calc__test__js=js_tests(
+                JS_TESTS[JS_TESTS.index("test('adds'") : JS_TESTS.index("test('adds zero'")], ""
+            )
+        ),
+        "lost test",
+        "calc.test.js::adds passed on the base",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: skipped test": Case(
+        js(
+            calc__js=JS_BROKEN,
+            calc__test__js=js_tests("test('adds'", "test.skip('adds'").replace(
+                "(0, 0), 0", "(0, 0), 1"
+            ),
+        ),
+        "lost test",
+        "adds passed on the base and is skipped now",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: only": Case(
+        js(calc__test__js=js_tests("test('subtracts'", "test.only('subtracts'")),
+        "runs only some tests",
+        "test.only",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: loosened value": Case(
+        js(
+            calc__js=JS_BROKEN,
+            calc__test__js=js_tests("(2, 3), 5", "(2, 3), 6").replace("(0, 0), 0", "(0, 0), 1"),
+        ),
+        "weakened test",
+        "calc.test.js::adds fails over the new code as it was on the base",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: loosened assertion": Case(
+        js(
+            calc__test__js=js_tests(
+                "assert.strictEqual(calc.add(2, 3), 5)", "assert.ok(calc.add(2, 3))"
+            )
+        ),
+        "loosened assertion",
+        "adds asserts less",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: no test at all": Case(
+        js(calc__test__js=JS_TESTS), "unnoticed requirement", "FR-CALC-002", js(), NODE, JS
+    ),
+    "js: asserts nothing": Case(
+        js(calc__test__js=js_tests("assert.strictEqual(calc.sub(5, 3), 2)", "calc.sub(5, 3)")),
+        "asserts nothing",
+        "subtracts asserts nothing",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: exit from the test file": Case(
+        js(calc__js=JS_BROKEN, calc__test__js="process.exit(0);\n" + JS_HONEST["calc.test.js"]),
+        "test",
+        "0 tests ran",
+        js(),
+        NODE,
+        JS,
+    ),
+    "js: test script that hides failures": Case(
+        js(calc__js=JS_BROKEN, package__json=JS_PACKAGE.replace("--test", "--test || true")),
+        "changes the test command",
+        "|| true",
+        js(package__json=JS_PACKAGE.replace('"name": "calc"', '"name": "calculator"')),
+        "npm test --silent",
+        {**JS, "package.json": JS_PACKAGE},
+    ),
+    "js: jest configuration that ignores tests": Case(
+        js(
+            jest__config__js=JEST.replace(
+                "verbose: true", "verbose: true,\n  testPathIgnorePatterns: ['calc']"
+            )
+        ),
+        "changes which tests run",
+        "testPathIgnorePatterns",
+        js(jest__config__js=JEST.replace("true", "false")),
+        NODE,
+        {**JS, "jest.config.js": JEST},
+    ),
+    "js: mock of the module under test": Case(
+        js(
+            calc__test__js=js_tests(
+                "const calc =", "jest.mock('./calc.js');\nconst calc ="
+            ).replace("const test", "const jest = { mock() {} };\nconst test")
+        ),
+        "mocks the change",
+        "jest.mock('./calc.js')",
+        js(),
+        NODE,
+        JS,
+    ),
+}
+
+
+# Many kinds have the same honest twin: each twin is run once
+TWINS = {
+    str((case.base, case.twin, case.command, case.needs_mutants)): name
+    for name, case in CASES.items()
+}
+
+
+@pytest.mark.demand("E1.a", "E1.b")
+@pytest.mark.parametrize("name", CASES)
+def test_evidence_names_what_a_cheating_implementer_did(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    found = judge(tmp_path, _base(case), case.cheat, case.command, mutants=case.needs_mutants)
+    assert case.kind in found.all, (found.all, found.report.notes)
+    assert case.words in found.all[case.kind]
+
+
+@pytest.mark.demand("E1.a", "E1.b")
+@pytest.mark.parametrize("name", TWINS.values())
+def test_the_honest_twin_passes(tmp_path: Path, name: str) -> None:
+    """The control: the same kind of change, done honestly, is neither rejected nor asked about."""
+    case = CASES[name]
+    found = judge(tmp_path, _base(case), case.twin, case.command, mutants=case.needs_mutants)
+    assert found.all == {}, found.report.notes
+
+
+def _base(case: Case) -> dict[str, str]:
+    return {path: text for path, text in case.base.items() if text is not None}
