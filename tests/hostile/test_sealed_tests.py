@@ -1,0 +1,277 @@
+"""Sealed acceptance tests decide about the work, whatever the implementer does to them or to their runner."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from phasegate.checks.evidence import CheckOutcome
+from phasegate.core.plan.acceptance import AcceptanceSeal, SealedTests
+from phasegate.core.plan.work_package import WorkPackage
+from phasegate.engine.checks.acceptance import (
+    SealedResult,
+    check_sealed_tests,
+    prove_acceptance_tests,
+)
+from phasegate.engine.checks.manifest import PackageChecker
+from phasegate.engine.project.feature_branch import FeatureBranch
+from phasegate.engine.project.project import open_project
+from support.git_project import git, make_repository, write
+
+SLUG = "001-bye"
+FOLDER = f"kitty-specs/{SLUG}"
+SPEC = """\
+<!-- spec-kitty: fr-count: 1 -->
+# Feature: say bye
+
+<!-- sk:fr id="FR-BYE-001" priority="high" -->
+- A farewell must name the user
+<!-- /sk:fr -->
+"""
+HONEST = "def bye(name):\n    return f'Bye, {name}'\n"
+WRONG = "def bye(name):\n    return 'Bye'\n"
+UNITTEST = """\
+import unittest
+
+
+class Bye(unittest.TestCase):
+    def test_fr_bye_001_names_the_user(self):
+        from bye import bye
+
+        self.assertEqual(bye("Ada"), "Bye, Ada")
+"""
+PYTEST = """\
+def test_fr_bye_001_names_the_user():
+    from bye import bye
+
+    assert bye("Ada") == "Bye, Ada"
+"""
+TESTS = {"unittest": UNITTEST, "pytest": PYTEST}
+FORGED = """\
+import json, os, pathlib
+for place in pathlib.Path(".phasegate-acceptance").iterdir():
+    ids = ["accept_bye.py::Bye::test_fr_bye_001_names_the_user", "accept_bye.py::test_fr_bye_001_names_the_user"]
+    report = {"nonce": "", "outcomes": dict.fromkeys(ids, "passed"), "changed": []}
+    (place / "report.json").write_text(json.dumps(report))
+"""
+HOOK = """\
+import pytest
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    outcome.get_result().outcome = "passed"
+"""
+# What each implementer adds to code that does not meet the requirement, and what names it
+ATTACKS: dict[str, tuple[Mapping[str, str], str]] = {
+    "edits the sealed test": (
+        {f"{FOLDER}/acceptance/accept_bye.py": "def test_fr_bye_001_x():\n    pass\n"},
+        "failed",
+    ),
+    "puts a test in the folder of the sealed ones": (
+        {".phasegate-acceptance/0/accept_bye.py": "def test_fr_bye_001_x():\n    pass\n"},
+        "is in the folder of the sealed tests",
+    ),
+    "adds a conftest that passes everything": ({"conftest.py": HOOK}, "failed"),
+    "adds a plugin by the settings": (
+        {
+            "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-p tests.hook"\n',
+            "tests/hook.py": HOOK,
+        },
+        "failed",
+    ),
+    "skips by the settings": (
+        {"pytest.ini": "[pytest]\naddopts = --deselect accept_bye.py -k nothing\n"},
+        "failed",
+    ),
+    "shadows unittest": (
+        {"unittest.py": "class TestCase:\n    pass\n"},
+        "shadows the module unittest",
+    ),
+    "shadows pytest": ({"pytest/__init__.py": "def main(*a): pass\n"}, "shadows the module pytest"),
+    "shadows a module from src": ({"src/json.py": "x = 1\n"}, "shadows the module json"),
+    "runs code when Python starts": (
+        {"sitecustomize.py": "x = 1\n"},
+        "runs code when Python starts",
+    ),
+    "patches assertEqual": (
+        {"bye.py": WRONG + "import unittest\nunittest.TestCase.assertEqual = lambda *a: None\n"},
+        "refers to the test runner: import unittest",
+    ),
+    "patches without naming the runner": (
+        {
+            "bye.py": WRONG
+            + "import sys\n"
+            + "case = sys.modules['unit' + 'test.case'].TestCase\n"
+            + "case.assertEqual = lambda *a: None\n"
+            + "runner = sys.modules.get('_py' + 'test.python')\n"
+            + "if runner: runner.Function.runtest = lambda self: None\n"
+        },
+        "changed the test runner",
+    ),
+    "skips from the code": (
+        {"bye.py": WRONG + "import sys\nraise sys.modules['unit' + 'test'].SkipTest('later')\n"},
+        "",
+    ),
+    "ends the process": (
+        {"bye.py": WRONG + "import os\ngetattr(os, '_' + 'exit')(0)\n"},
+        "could not be run",
+    ),
+    "writes the report and ends the process": (
+        {"bye.py": WRONG + FORGED + "getattr(os, '_' + 'exit')(0)\n"},
+        "written by the code under test",
+    ),
+}
+
+
+class Sealed:
+    """A repository with an acceptance test, before the code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        self.project = open_project(folder)
+        self.branch = FeatureBranch(self.project, SLUG)
+
+    def prove(self) -> AcceptanceSeal | tuple[str, ...]:
+        return prove_acceptance_tests(self.branch, self.commit({}))
+
+    def commit(self, files: Mapping[str, str]) -> str:
+        write(self.root, files)
+        if files:
+            git(self.root, "add", "-A", "-f", *files)
+            git(self.root, "commit", "-q", "-m", "WP01: Do it")
+        return git(self.root, "rev-parse", "HEAD").strip()
+
+    def check(self, seal: AcceptanceSeal, files: Mapping[str, str]) -> SealedResult:
+        package = WorkPackage(
+            work_package_id="WP01", title="", feature_slug=SLUG, file_scope=(), requirements=()
+        )
+        checker = PackageChecker(self.project, package, seal.commit)
+        return check_sealed_tests(checker, self.commit(files), SealedTests(seal, ("FR-BYE-001",)))
+
+
+def make_sealed(folder: Path, runner: str) -> Sealed:
+    command = f"{sys.executable} -m pytest" if runner == "pytest" else "python3 -m unittest"
+    settings = f'[checks.python]\nsetup = ""\nlint = ""\ntypecheck = ""\ntest = "{command}"\n'
+    if runner == "pytest":
+        # This pytest is in an environment that the sandbox does not show
+        settings += '[run]\nsandbox = "none"\n'
+    files = {
+        "phasegate.toml": settings,
+        "requirements.txt": "",
+        f"{FOLDER}/spec.md": SPEC,
+        f"{FOLDER}/acceptance/accept_bye.py": TESTS[runner],
+    }
+    root = make_repository(folder, files).root
+    git(root, "branch", f"feat/{SLUG}")
+    return Sealed(root)
+
+
+Proven = dict[str, tuple[Path, AcceptanceSeal]]
+
+
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory: pytest.TempPathFactory) -> Proven:
+    """A repository for each runner, in which the tests are proven and sealed."""
+    found: Proven = {}
+    for runner in TESTS:
+        sealed = make_sealed(tmp_path_factory.mktemp("sealed") / runner, runner)
+        seal = sealed.prove()
+        assert isinstance(seal, AcceptanceSeal), seal
+        found[runner] = (sealed.root, seal)
+    return found
+
+
+def check_copy(
+    proven: Proven, folder: Path, runner: str, files: Mapping[str, str]
+) -> tuple[Sealed, SealedResult]:
+    """What the sealed tests say about a copy of the repository with these files."""
+    root, seal = proven[runner]
+    shutil.copytree(root, folder / "repo", symlinks=True)
+    sealed = Sealed(folder / "repo")
+    return sealed, sealed.check(seal, files)
+
+
+@pytest.mark.demand("E2.b")
+@pytest.mark.parametrize("runner", TESTS)
+def test_honest_code_passes_the_sealed_test_with_a_row_for_its_requirement(
+    tmp_path: Path, proven: Proven, runner: str
+) -> None:
+    files = {"bye.py": HONEST, "conftest.py": "x = 1\n"}
+    sealed, result = check_copy(proven, tmp_path, runner, files)
+    assert result.check.outcome is CheckOutcome.PASSED, result.check
+    (row,) = result.rows
+    tree = git(sealed.root, "rev-parse", "HEAD^{tree}").strip()
+    assert (row.requirement, row.outcome, row.tree, len(row.revision)) == (
+        "FR-BYE-001",
+        "passed",
+        tree,
+        16,
+    )
+
+
+@pytest.mark.demand("E2.c")
+@pytest.mark.parametrize("runner", TESTS)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_implementer_that_tampers_with_sealed_tests_is_stopped(
+    tmp_path: Path, proven: Proven, attack: str, runner: str
+) -> None:
+    files, named = ATTACKS[attack]
+    _, result = check_copy(proven, tmp_path, runner, {"bye.py": WRONG, **files})
+    assert result.check.outcome is CheckOutcome.FAILED, result
+    assert named in result.check.summary
+
+
+@pytest.mark.demand("E2.d")
+def test_a_requirement_that_changed_since_the_seal_stops_the_work(
+    tmp_path: Path, proven: Proven
+) -> None:
+    changed = SPEC.replace("must name the user", "must not name the user")
+    files = {"bye.py": HONEST, f"{FOLDER}/spec.md": changed}
+    _, result = check_copy(proven, tmp_path, "unittest", files)
+    assert result.check.summary == "FR-BYE-001 was changed after its tests were sealed"
+
+
+@pytest.mark.demand("E2.a")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("def helper():\n    pass\n", "FR-BYE-001 has no acceptance test"),
+        (UNITTEST.replace("_001", "_0012"), "FR-BYE-001 has no acceptance test"),
+        ("def test(:\n", "acceptance/accept_bye.py cannot be parsed: invalid syntax"),
+        (
+            UNITTEST.replace('bye("Ada"), "Bye, Ada"', "1, 1").replace(
+                "from bye import bye", "pass"
+            ),
+            "already passes without the feature, so it shows nothing",
+        ),
+        (
+            UNITTEST.replace("from bye import bye", "import time; import os; n = os.urandom(1)[0]")
+            .replace('self.assertEqual(bye("Ada"), "Bye, Ada")', "self.assertEqual(self.flip(), 0)")
+            .replace(
+                "    def test",
+                "    def flip(self):\n        import pathlib\n"
+                "        place = pathlib.Path('seen')\n        seen = place.exists()\n"
+                "        place.touch()\n        return seen\n\n    def test",
+            ),
+            "is not deterministic: failed, passed",
+        ),
+        (
+            UNITTEST.replace("    def test", "    @unittest.skip('later')\n    def test"),
+            "is skipped",
+        ),
+    ],
+)
+def test_acceptance_tests_that_prove_nothing_are_not_sealed(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    sealed = make_sealed(tmp_path / "repo", "unittest")
+    sealed.commit({f"{FOLDER}/acceptance/accept_bye.py": text})
+    problems = sealed.prove()
+    assert isinstance(problems, tuple)
+    assert problem in problems[0]
