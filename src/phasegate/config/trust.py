@@ -1,0 +1,127 @@
+"""Find the parts of a repository that need trust, and which of them the user has accepted.
+
+A part whose content changed has another line in the record, so it has to be accepted again.
+"""
+
+from __future__ import annotations
+
+import os
+
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.trust import (
+    CREDENTIALS_LINE,
+    Trust,
+    TrustPart,
+    group_settings,
+    hash_content,
+    hash_parts,
+)
+from phasegate.errors import ConfigError
+from phasegate.files import read_regular_file
+from phasegate.storage.trust_record import ANY_CONTENT, read_accepted_lines, write_accepted_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    Key = tuple[str, ...]
+
+# 1 accepts every repository, a digest only this content: for CI.
+TRUST_VARIABLE = "PHASEGATE_TRUST"
+INCLUDE_FILE = ".worktreeinclude"
+_DEFAULT_PATHS = {"templates": "templates/system", "project_file": ".agentd/project.md"}
+_SEED_PROJECT_FILE = "agentd/project.md"
+_MAX_FILE_BYTES = 1_000_000
+_MAX_FILES = 1_000
+
+
+def find_trust(
+    root: Path, settings: Iterable[tuple[Key, object]], environ: Mapping[str, str]
+) -> Trust:
+    """Return what needs trust in a repository, and what the user has accepted."""
+    entries = [*settings]
+    parts = (*group_settings(entries), *_find_file_parts(str(root), dict(entries)))
+    wanted = environ.get(TRUST_VARIABLE, "")
+    if wanted == "1":
+        return Trust(parts, accepts_all=True)
+
+    if wanted:
+        digest = hash_parts(parts)
+        if wanted != digest:
+            raise ConfigError(
+                f"{TRUST_VARIABLE} is not the digest of what this repository asks for: {digest}",
+                "look at it with `phasegate trust --show`, then set the new digest",
+            )
+        return Trust(parts, accepts_all=True)
+
+    return Trust(parts, read_accepted_lines(str(root), environ))
+
+
+def accept_parts(root: Path, parts: Iterable[TrustPart], environ: Mapping[str, str]) -> None:
+    """Record that the user looked at these parts and accepts them, and lends credentials."""
+    lines = {CREDENTIALS_LINE, *(part.line for part in parts)}
+    write_accepted_lines(str(root), lines, environ)
+
+
+def forget_trust(root: Path, environ: Mapping[str, str]) -> None:
+    """Withdraw what was accepted for a repository."""
+    write_accepted_lines(str(root), (), environ)
+
+
+def _find_file_parts(root: str, settings: Mapping[Key, object]) -> Iterator[TrustPart]:
+    """Yield the files that steer agents: templates, the project's description, included files."""
+    paths = {
+        name: {default, _read_path(settings.get(("paths", name)), default)}
+        for name, default in _DEFAULT_PATHS.items()
+    }
+    for folder in sorted(paths["templates"]):
+        if os.path.lexists(f"{root}/{folder}"):
+            digest, count = _hash_folder(f"{root}/{folder}")
+            yield TrustPart(folder, digest, purpose=f"instructions for agents, files: {count}")
+
+    for path in sorted((*paths["project_file"], _SEED_PROJECT_FILE)):
+        if os.path.lexists(f"{root}/{path}"):
+            # Its text is edited often and is part of prompts only: it is accepted once.
+            yield TrustPart(path, ANY_CONTENT, purpose="a description of the project for agents")
+
+    if os.path.lexists(f"{root}/{INCLUDE_FILE}"):
+        content = read_regular_file(f"{root}/{INCLUDE_FILE}", _MAX_FILE_BYTES) or b""
+        patterns = ", ".join(content.decode("utf-8", "replace").split("\n")).strip(", ")
+        purpose = f"ignored files that jobs get: {patterns[:300]}"
+        yield TrustPart(INCLUDE_FILE, hash_content(content), purpose=purpose)
+
+
+def _read_path(value: object, default: str) -> str:
+    """Return a configured path; the default if it is not one below the root."""
+    if isinstance(value, str) and ".." not in value.split("/"):
+        return value.rstrip("/") or default
+    return default
+
+
+def _hash_folder(folder: str) -> tuple[str, int]:
+    """Return a digest of the files in a folder, without subfolders, and their number."""
+    try:
+        names = sorted(os.listdir(folder))[:_MAX_FILES]  # noqa: PTH208 - texts
+    except OSError:
+        return hash_content(b""), 0
+
+    files = [
+        f"{name} {hash_content(read_regular_file(f'{folder}/{name}', _MAX_FILE_BYTES) or b'')}"
+        for name in names
+    ]
+    text = "\n".join(files)
+    return hash_content(text.encode("utf-8", "surrogateescape")), len(names)
+
+
+def describe_untrusted(untrusted: Iterable[TrustPart]) -> str:
+    """Return one line that names what is not used, and the command that accepts it."""
+    names = escape_unprintable(", ".join(_name_part(part) for part in untrusted))
+    return f"not used until you accept it with `phasegate trust`: {names}"
+
+
+def _name_part(part: TrustPart) -> str:
+    if part.settings:
+        keys = ", ".join(key[-1] for key, _ in part.settings)
+        return f"[{part.name}] {keys}"
+    return part.name

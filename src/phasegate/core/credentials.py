@@ -1,0 +1,102 @@
+"""Decide which secret of the user may go where.
+
+Settings name variables and hosts; this module says which combinations are refused:
+
+- A well-known variable of a forge (GH_TOKEN) goes to the hosts of that forge only, encrypted.
+- The token of a forge goes to one host: its API and the git remote must be on the same one.
+- The key of an agent's provider goes to that agent only, never to a forge or a bucket.
+- Credentials of package registries go to setups of a repository that the user has accepted, if no
+  agent wrote the tree (`lends_registry_credentials`).
+
+Settings of a repository count only after the user has accepted them: see `trust`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from phasegate.core.agents.harnesses import HARNESSES
+from phasegate.core.trust import Trust
+
+_WEB_SCHEMES = ("https", "http")
+_AGENT_KEYS = frozenset(name for row in HARNESSES.values() for name in row.key_variables)
+
+
+class SecretRefusal(NamedTuple):
+    """Why a secret is not sent, and the remedy."""
+
+    reason: str
+    remedy: str
+
+
+def find_forge_token_refusal(
+    variable: str, api_url: str, remote_url: str, hosts_by_variable: Mapping[str, Sequence[str]]
+) -> SecretRefusal | None:
+    """Return why the token in a variable must not be used for a forge and its remote.
+
+    An empty variable stands for a token from git's credential helper. `hosts_by_variable` has the
+    hosts of the well-known variables.
+    """
+    api = urlsplit(api_url)
+    api_host = (api.hostname or "").lower()
+    hosts = hosts_by_variable.get(variable)
+
+    if variable in _AGENT_KEYS:
+        return SecretRefusal(
+            f"{variable} is the key of an agent, not of a forge",
+            "set token_env in [forge] to another variable",
+        )
+    if api.username is not None:
+        return SecretRefusal(
+            f"{api_host} must not have a user name in its address", "fix url in [forge]"
+        )
+    if hosts is not None and (api_host not in hosts or api.port is not None):
+        return SecretRefusal(
+            f"{variable} is not for {api.netloc}",
+            "set token_env in [forge] to a variable with another name",
+        )
+    if hosts is not None and api.scheme != "https":
+        return SecretRefusal(
+            f"{variable} is not sent without encryption", "use https in url of [forge]"
+        )
+
+    return _find_remote_refusal(api_url, remote_url)
+
+
+def _find_remote_refusal(api_url: str, remote_url: str) -> SecretRefusal | None:
+    """Refuse a remote on another host than the API: git would send it the same token.
+
+    Other kinds of remotes, such as ssh, get no token.
+    """
+    api = urlsplit(api_url)
+    remote = urlsplit(remote_url)
+    if remote.scheme not in _WEB_SCHEMES:
+        return None
+
+    same_host = (remote.hostname or "").lower() == (api.hostname or "").lower()
+    weaker = remote.scheme == "http" and api.scheme == "https"
+    if same_host and not weaker:
+        return None
+
+    return SecretRefusal(
+        f"the remote is at {remote.scheme}://{remote.hostname}, but the forge at"
+        f" {api.scheme}://{api.hostname}: the token of one is not sent to the other",
+        "make `url` in [forge] and the address of the remote agree",
+    )
+
+
+def find_storage_key_refusal(names: Sequence[str]) -> SecretRefusal | None:
+    """Return why a variable must not be used for a bucket: an access key is sent in clear."""
+    for name in names:
+        if name in _AGENT_KEYS:
+            return SecretRefusal(
+                f"{name} is the key of an agent, not of a bucket", "use another variable"
+            )
+    return None
+
+
+def lends_registry_credentials(trust: Trust, *, is_users_tree: bool) -> bool:
+    """Return whether a setup may use the user's credentials for package registries."""
+    return is_users_tree and trust.lends_credentials

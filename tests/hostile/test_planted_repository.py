@@ -1,0 +1,96 @@
+"""What comes with a clone: links that lead out of it, and a record that was planted in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from phasegate.engine.tools.init import prepare_repository
+from phasegate.errors import ConfigError
+from support.dispatch_project import approves, implements, make_project
+from support.entry import phasegate
+from support.git_project import make_repository
+
+CANARY = "hunter2-canary"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret").write_text(f"{CANARY}\n")
+    return folder
+
+
+def test_a_readme_that_is_a_link_is_not_copied_into_a_page(tmp_path: Path, outside: Path) -> None:
+    for name in ("honest", "planted"):
+        root = make_repository(tmp_path / name).root
+        (root / "README.md").unlink(missing_ok=True)
+        if name == "planted":
+            (root / "README.md").symlink_to(outside / "secret")
+        else:
+            (root / "README.md").write_text(f"{CANARY}\n")
+        prepare_repository(str(root), {})
+        page = (root / ".agentd/project.md").read_text()
+        assert (CANARY in page) is (name == "honest")
+
+
+def test_a_manifest_that_is_a_link_names_nothing(tmp_path: Path, outside: Path) -> None:
+    root = make_repository(tmp_path / "project").root
+    (outside / "package.json").write_text(f'{{"name": "{CANARY}"}}')
+    (root / "package.json").symlink_to(outside / "package.json")
+    prepare_repository(str(root), {})
+    assert CANARY not in (root / ".agentd/project.md").read_text()
+
+
+def test_nothing_is_created_behind_a_link_that_leads_outside(tmp_path: Path, outside: Path) -> None:
+    root = make_repository(tmp_path / "project").root
+    (root / "phasegate.toml").write_text('[paths]\nproject_file = "agentd/deep/project.md"\n')
+    (root / "agentd").symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    with pytest.raises(ConfigError, match="outside the repository"):
+        prepare_repository(str(root), {"PHASEGATE_TRUST": "1"})
+    assert sorted(outside.rglob("*")) == before
+    (root / "agentd").unlink()
+    prepare_repository(str(root), {"PHASEGATE_TRUST": "1"})
+    assert (root / "agentd/deep/project.md").is_file(), "the control: without the link it is made"
+
+
+def test_a_record_that_came_with_a_clone_is_refused_by_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project(tmp_path, run='sandbox = "none"')
+    project.play(implements("src/login.ts"), approves())
+    assert project.command("status").code == 0, "the control: in its own clone it is read"
+    subprocess.run(["git", "-C", project.root, "add", "-f", ".phasegate/store.db"], check=True)
+    project.git("commit", "-qm", "A record")
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", project.root, clone], check=True)
+    assert (clone / ".phasegate/store.db").exists()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    for command in (
+        ("status",),
+        ("status", "--json"),
+        ("run",),
+        ("start", "quick", "x"),
+        ("dispatch", "WP01"),
+    ):
+        done = phasegate(*command, cwd=clone)
+        assert done.code == 4, (command, done)
+        assert "was not made in this clone" in done.stderr, command
+    shutil.rmtree(clone / ".phasegate")
+    assert phasegate("status", cwd=clone).code == 0, "the control: without it the clone works"
+
+
+def test_a_data_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    project = make_project(tmp_path, run='sandbox = "none"')
+    moved = tmp_path / "moved"
+    (project.root / ".phasegate").rename(moved)
+    (project.root / ".phasegate").symlink_to(moved)
+    for command in (("status",), ("dispatch", "WP01")):
+        done = project.command(*command)
+        assert done.code == 4, (command, done)
+        assert "is not a folder" in done.stderr
