@@ -1,0 +1,88 @@
+"""Words of agents that a forge, a CI server or a bot acts on leave the machine without effect."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from phasegate.core.forge.outgoing_text import (
+    defuse_triggers,
+    escape_for_forge,
+    make_pull_title,
+    quote_untrusted,
+)
+
+# What the receivers look for, by their documentation
+RECEIVERS = {
+    "a closed issue": re.compile(
+        r"\b(?:close[sd]?|closing|fix(?:e[sd]|ing)?|resolve[sd]?|resolving|implement\w*)\b:?\s+"
+        r"(?:\S+)?(?:#\d|GH-\d|https?://)",
+        re.I,
+    ),
+    "a mention": re.compile(r"@\w"),
+    "a reference": re.compile(r"#\d|\bGH-\d|(?<!\w)[!&~$%]\d", re.I),
+    "a skipped CI run": re.compile(
+        r"\[(?:skip|no)[ -](?:ci|actions?|travis|appveyor)[^\]]*\]|\[(?:ci|actions)[ -]skip\]"
+        r"|\*\*\*NO_CI\*\*\*|^skip-checks:",
+        re.I | re.M,
+    ),
+    "a signature": re.compile(r"^(?:[\w-]+-by|Change-Id): ", re.I | re.M),
+    "an address": re.compile(r"https?://|(?<![:\u2060\w])//\w|\bwww\.\w", re.I),
+    "an image": re.compile(r"!\["),
+    "a command": re.compile(r"^/\w", re.M),
+    "a control": re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"),
+}
+TRAPS = (
+    "Fixes #7",
+    "fixes: org/repo#7",
+    "Closing GH-10",
+    "resolves https://github.com/o/r/issues/7",
+    "cc @org/everyone",
+    "see GH-10 and gh-11",
+    "[skip ci]",
+    "[ci skip]",
+    "[skip actions] and [no ci]",
+    "***NO_CI***",
+    "x\n\nskip-checks: true",
+    "x\n\nSigned-off-by: Linus <l@example.invalid>",
+    "x\n\nReviewed-by : Linus",
+    "x\n\nCo-authored-by: A <a@example.invalid>\nChange-Id: I1",
+    "![x](//evil.invalid/x.png)",
+    "![x](https://evil.invalid/x.png)",
+    "www.evil.invalid",
+    "/approve",
+    "x\n/merge",
+    "Fi\u2060xes #7 \u202eevil\x1b[2J",
+    "[\u200bskip ci]",
+)
+HONEST = (
+    "WP01: Write what is due",
+    "Add a // comment and a 50 % margin",
+    "feat(WP01): parse a/b paths, 3 - 4",
+    "Use the array[no] index",
+    "Explain why: the cache was stale",
+)
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("make", [defuse_triggers, escape_for_forge, quote_untrusted])
+def test_no_receiver_finds_a_trigger(trap: str, make: object) -> None:
+    sent = make(trap)  # type: ignore[operator]
+    found = {name for name, pattern in RECEIVERS.items() if pattern.search(sent)}
+    assert found == set(), sent
+    plain = re.sub(r"[\u2060\u200b\u202e\x1b]", "", trap)
+    before = {name for name, pattern in RECEIVERS.items() if pattern.search(plain)}
+    assert before or "Reviewed-by :" in trap, "the control: untouched, it is found"
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_honest_words_are_left_as_they_are(text: str) -> None:
+    assert defuse_triggers(text) == text
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_text_that_is_made_safe_twice_stays_the_same(trap: str) -> None:
+    once = defuse_triggers(trap)
+    assert defuse_triggers(once) == once
+    assert "#7" not in make_pull_title("WP01", trap)
