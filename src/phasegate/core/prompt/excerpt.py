@@ -1,0 +1,131 @@
+"""Shorten texts for a prompt: passages about some requirements, outlines of files, short diffs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+_HEADING = re.compile(r"(#{1,6})\s+(.*)")
+_GUIDE = re.compile(r"<!--.*?-->", re.DOTALL)
+# A line that declares something, in the supported languages
+_DECLARATION = re.compile(
+    r"\s*(?:export\s+|default\s+|pub(?:\([a-z]+\))?\s+|public\s+|private\s+|protected\s+|static\s+"
+    r"|async\s+|abstract\s+|declare\s+)*"
+    r"(?:def|class|func|function|fn|interface|struct|enum|trait|impl|type|mod|module|describe|it|test)"
+    r"\b.*[({:\w]"
+    r"|[A-Z][A-Z0-9_]+\s*(?::.*)?=.*"
+)
+_MAX_OUTLINE_LINE = 120
+
+
+class _Section(NamedTuple):
+    level: int
+    heading: str
+    lines: list[str]
+
+
+def _split_sections(text: str) -> list[_Section]:
+    sections = [_Section(0, "", [])]
+    for line in text.splitlines():
+        heading = _HEADING.match(line)
+        if heading:
+            sections.append(_Section(len(heading[1]), line, []))
+        else:
+            sections[-1].lines.append(line)
+
+    return sections
+
+
+def excerpt_requirements(text: str, ids: Collection[str]) -> str:
+    """Return the scenarios, list items and table rows that name one of the requirements.
+
+    What is out of scope is for every package.
+
+    The annotated requirements themselves are left out: the package states them.
+    """
+    names = "|".join(map(re.escape, ids)) or r"\b\B"
+    named = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
+    kept: list[str] = []
+
+    for section in _split_sections(text):
+        is_out_of_scope = section.heading.lower().endswith(" out of scope")
+        is_named = is_out_of_scope or named.search(section.heading) is not None
+        lines = [
+            line
+            for line in section.lines
+            if "<!--" not in line and (is_named or named.search(line))
+        ]
+        if any(lines):
+            kept += [section.heading, *lines]
+
+    return "\n".join(kept).strip() + "\n" if kept else ""
+
+
+def drop_empty_sections(text: str) -> str:
+    """Return a Markdown text without headings that have nothing but comments below them."""
+    sections = _split_sections(text)
+    kept: list[_Section] = []
+
+    for index, section in enumerate(sections):
+        body = _GUIDE.sub("", "\n".join(section.lines)).strip()
+        following = sections[index + 1 : index + 2]
+        has_subsection = bool(following) and following[0].level > section.level > 0
+        if body or has_subsection or section.level == 1:
+            kept.append(section)
+
+    lines = [line for one in kept for line in (one.heading, *one.lines) if line or one.heading]
+    return "\n".join(lines).strip("\n") + "\n" if lines else ""
+
+
+def outline_file(text: str, max_characters: int) -> str:
+    """Return the lines of a file that declare something, each with its number."""
+    lines: list[str] = []
+    room = max_characters
+
+    for number, line in enumerate(text.splitlines(), 1):
+        if not _DECLARATION.match(line):
+            continue
+
+        shown = f"{number}: {line.rstrip()[:_MAX_OUTLINE_LINE]}"
+        room -= len(shown) + 1
+        if room < 0:
+            lines.append("...")
+            break
+
+        lines.append(shown)
+
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+class ShortDiff(NamedTuple):
+    """The part of a diff that fits, and the files that do not."""
+
+    text: str
+    left_out: tuple[str, ...]
+
+
+def shorten_diff(diff: str, max_characters: int) -> ShortDiff:
+    """Keep the diffs of whole files, the shortest first, in their order."""
+    files = [*_split_diff(diff)]
+    room = max_characters
+    kept = set()
+
+    for index in sorted(range(len(files)), key=lambda index: len(files[index][1])):
+        room -= len(files[index][1])
+        if room < 0:
+            break
+        kept.add(index)
+
+    return ShortDiff(
+        "".join(text for index, (_, text) in enumerate(files) if index in kept),
+        tuple(name for index, (name, _) in enumerate(files) if index not in kept),
+    )
+
+
+def _split_diff(diff: str) -> Iterator[tuple[str, str]]:
+    """Yield each file of a diff, with its name."""
+    starts = [match.start() for match in re.finditer(r"^diff --git ", diff, re.MULTILINE)]
+    for start, end in zip(starts, [*starts[1:], len(diff)], strict=True):
+        first_line = diff[start : diff.find("\n", start)]
+        yield first_line.rpartition(" b/")[2], diff[start:end]

@@ -1,0 +1,66 @@
+"""Collect what a prompt says about the project: its files, commands and own rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from phasegate.core.plan.delivery import find_changelog
+from phasegate.core.plan.work_package import WorkPackage
+from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.engine.checks.plan import make_check_plans
+from phasegate.engine.project.feature_branch import FeatureBranch
+from phasegate.engine.project.project import Project
+from phasegate.engine.steps.prompt_selection import limit_piece
+from phasegate.prompts.shipped_texts import render_note
+from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.repository import read_blobs
+
+_CONTRIBUTING = re.compile(r"(?:\.github/|docs/)?CONTRIBUTING(?:\.(?:md|rst|txt))?", re.IGNORECASE)
+_MAX_CHARACTERS = 2_000
+
+
+def tree_paths(project: Project, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that the tree of a prompt shows: without Phasegate's own documents.
+
+    These change in every round, and the tree is at the start of a prompt.
+    """
+    paths_of = project.config.paths
+    page_folder = paths_of.project_file.rpartition("/")[0]
+    own = tuple(f"{folder}/" for folder in (paths_of.features, page_folder) if folder)
+    return tuple(path for path in paths if not path.startswith(own))
+
+
+def project_pieces(branch: FeatureBranch, commit: str, role: str) -> Iterator[ContextPiece]:
+    """Yield the project's commands for a planner, its changelog otherwise, and its CONTRIBUTING."""
+    blobs = list_blobs(branch.project.repository, commit)
+    paths = [next((path for path in sorted(blobs) if _CONTRIBUTING.fullmatch(path)), "")]
+    if role == "plan":
+        whole = WorkPackage(
+            work_package_id="feature", title="", feature_slug=branch.slug, file_scope=()
+        )
+        commands = list_commands(branch, whole, commit)
+        lines = [f"- {name}: `{line}`" for name, line in commands.items()]
+        text = "\n".join(lines) or render_note("no_commands")
+        yield ContextPiece(
+            PieceKind.ARTIFACT, "commands.md", f"{render_note('commands')}\n{text}\n"
+        )
+    else:
+        paths.insert(0, find_changelog(blobs))
+
+    for path in filter(None, paths):
+        data = read_blobs(branch.project.repository.place(), [blobs[path]])[blobs[path]]
+        piece = ContextPiece(PieceKind.FILE, path, data.decode("utf-8", "surrogateescape"))
+        limited = limit_piece(piece, _MAX_CHARACTERS)
+        if limited is not None:
+            yield limited
+
+
+def list_commands(branch: FeatureBranch, package: WorkPackage, commit: str) -> dict[str, str]:
+    """Return the commands that the checks of a package run, by purpose and root."""
+    return {
+        f"{name} in {check.plan.root}" if check.plan.root else name: line
+        for check in make_check_plans(branch.project, package, commit, commit)
+        for name, line in check.plan.commands.items()
+        if line
+    }
