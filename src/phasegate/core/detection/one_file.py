@@ -1,0 +1,30 @@
+"""Derive the command that runs one test file from the command that runs all tests."""
+
+from __future__ import annotations
+
+import re
+
+_SHELL_SYNTAX = re.compile(r"[&|;<>$`()]")
+_RUNNERS = ("pytest", "unittest", "jest", "vitest", "mocha", "ava", "phpunit", "rspec")
+
+
+def make_one_file_command(test_command: str, path: str) -> str:
+    """Return the command for a test file; empty if the runner is not known to accept one."""
+    words = test_command.split()
+    if _SHELL_SYNTAX.search(test_command) or not words:
+        return ""
+
+    for index, word in enumerate(words):
+        if word.rpartition("/")[2] in _RUNNERS:
+            return " ".join([*words[: index + 1], path])
+
+    if words[:2] == ["node", "--test"]:
+        return f"node --test {path}"
+    if words[:2] == ["go", "test"]:
+        folder = path.rpartition("/")[0]
+        return f"go test ./{folder}"
+    if words[:2] == ["cargo", "test"] and path.startswith("tests/"):
+        name = path.rpartition("/")[2].removesuffix(".rs")
+        return f"cargo test --test {name}"
+
+    return ""
