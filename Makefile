@@ -85,6 +85,7 @@ check: $(VENV)/.dev ## format, lint, types, imports, unused code, shipped files,
 	@$(BIN)/python tools/unused_code.py
 	@$(BIN)/python tools/readability.py
 	@$(BIN)/python tools/traceability.py --check
+	@$(BIN)/python -m tools.prompt_lint
 	@$(BIN)/python -m tools.audit_locks $(VENV)/audit --once-a-day
 
 audit: $(VENV)/.dev ## check the locked packages for known vulnerabilities

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from bench.measure import Row, command, in_turn
 from phasegate.core.audit.trail import Action, Source, TrailEvent, bind_entry, encode_entry
+from phasegate.storage.journal_store import Store, open_store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
 from phasegate.storage.rows import JobRow, NewEvent
-from phasegate.storage.store import Store, open_store
 from phasegate.storage.trails import TrailWriter
 
 FSYNC_GOAL, SQLITE_GOAL, VERIFY_GOAL = 2.5, 4, 15

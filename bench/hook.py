@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.measure import Row, command, in_turn
 from bench.peer_asks import NEXT
 from bench.peer_runs import peer_times
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
 GOAL = 2.3
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.prompts.assemble import render_project_structure
+from phasegate.prompts.assemble import PromptRequest, render_project_structure
 from phasegate.workspace.repository import list_files
 
 FILES = 100_000
@@ -25,7 +25,9 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as room:
         project = Path(room)
         _make(project)
-        tree = render_project_structure(list_files(project), None)
+        tree = render_project_structure(
+            PromptRequest("CLAUDE", "plan", "", project, list_files(project))
+        )
         assert "package00/" in tree
         assert "5 000 files" in tree
         index = in_turn(_tree_of(project), command(["git", "ls-files"], project))
@@ -37,7 +39,9 @@ def rows() -> list[Row]:
 
 
 def _tree_of(project: Path) -> Callable[[], object]:
-    return lambda: render_project_structure(list_files(project), None)
+    return lambda: render_project_structure(
+        PromptRequest("CLAUDE", "plan", "", project, list_files(project))
+    )
 
 
 def _make(project: Path) -> None:

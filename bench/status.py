@@ -12,7 +12,7 @@ from bench.measure import Row, command, in_turn
 from bench.peer_asks import STATUS
 from bench.peer_runs import peer_times
 from bench.store import fill
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
 GOAL, GROWTH_GOAL = 6, 5.5
 

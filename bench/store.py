@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bench.audit import FEATURE, TS, make_repository
 from bench.measure import Row, command, in_turn
+from phasegate.storage.journal_store import open_store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import package_changed_event
 from phasegate.storage.rows import PackageRow
-from phasegate.storage.store import open_store
 
 READ_GOAL, GROWTH_GOAL = 6, 5.5
 READ = """

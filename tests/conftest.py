@@ -28,6 +28,8 @@ IDENTITY = {
     for what, value in (("NAME", "Test"), ("EMAIL", "test@example.invalid"))
 }
 os.environ.update(IDENTITY)
+# The repositories of the tests are their own; tests of trust remove it (support.trust).
+os.environ["PHASEGATE_TRUST"] = "1"
 # A shell that starts the tests in the background, or `nohup`, leaves these ignored in all child processes.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -56,6 +58,8 @@ def bare_environment(
     for name in [*os.environ]:
         if name.startswith(("PHASEGATE_", "AGILEPLUS_", "GIT_")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("PHASEGATE_TRUST", "1")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

@@ -281,7 +281,7 @@ def _environ() -> dict[str, str]:
         for who in ("AUTHOR", "COMMITTER")
         for what, value in (("NAME", "Test"), ("EMAIL", "test@example.invalid"))
     }
-    return {**os.environ, **who}
+    return {**os.environ, "PHASEGATE_TRUST": "1", **who}
 
 
 # --- what is done with each

@@ -19,7 +19,7 @@ SHOWN_TESTS = 3
 ENTRY_FOLDERS = frozenset(
     {"agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"}
 )
-SECTIONS = "NWTPDRX"
+SECTIONS = "NWTPDRXMEL"
 DEMAND_ID = re.compile(rf"[{SECTIONS}][1-9][0-9]*")
 HEAD = """# Traceability
 

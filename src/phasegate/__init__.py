@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from phasegate.core.display.next_steps import next_steps as next_steps
     from phasegate.core.prompt.document import ContextItem as ContextItem
     from phasegate.core.prompt.document import UnifiedPrompt as UnifiedPrompt
-    from phasegate.core.workflow.workflows import resolve_display_name as resolve_display_name
+    from phasegate.core.workflow.workflow_phases import resolve_display_name as resolve_display_name
     from phasegate.errors import MissingReviewMarker as MissingReviewMarker
     from phasegate.errors import PhasegateError as PhasegateError
     from phasegate.errors import TemplateNotFound as TemplateNotFound
@@ -33,7 +33,7 @@ _MODULE_OF = {
     "check_block": "phasegate.core.display.next_steps",
     "next_steps": "phasegate.core.display.next_steps",
     "parse_answer": "phasegate.core.answer.parse",
-    "resolve_display_name": "phasegate.core.workflow.workflows",
+    "resolve_display_name": "phasegate.core.workflow.workflow_phases",
 }
 __all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - the table above is the one list of public names
 

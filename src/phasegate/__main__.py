@@ -19,7 +19,7 @@ def main() -> int:
     if code is not None:
         return code
 
-    from phasegate.interfaces.cli import run_command
+    from phasegate.interfaces.cli.main import run_command
 
     code = run_command(arguments)
 

@@ -157,10 +157,27 @@ class _UnsyncedFolders:
 
 
 _unsynced_folders = _UnsyncedFolders()
+_MISSING_OBJECT = re.compile(
+    rb"blob not found|nonexistent object|invalid revision range|not a valid object|bad object"
+    rb"|unable to read (?:tree|sha1|[0-9a-f]{40})"
+    rb"|invalid object|could not (?:read|parse) (?:object|commit|tree)|object [0-9a-f]+ not found",
+    re.I,
+)
+_REMOVED_FOLDER = re.compile(rb"unable to write file \S*objects/\S+: No such file or directory")
+_FOLDER_RETRIES = 5
+_FAILURE_HINT = "run `git fsck`, and check the free disk space"
+_MISSING_OBJECT_HINT = (
+    "objects were removed during the run, such as by `git gc --prune=now`: end that, then run the "
+    "command again; if it still fails, run `git fsck`"
+)
 
 
 class GitFailed(StateConflict):
     """An essential git command failed: the repository is damaged, in use, or the disk is full."""
+
+
+class ObjectsMissing(GitFailed):
+    """Git does not find an object: another git process removed it, or the repository is damaged."""
 
 
 def git(
@@ -185,23 +202,28 @@ def git(
     if max_allocation_bytes is not None:
         environment["GIT_ALLOC_LIMIT"] = str(max_allocation_bytes)
 
-    result = run_program(
-        [find_git(), *_SAFE_CONFIG_OPTIONS, *settings, *arguments],
-        cwd=paths.git_dir,
-        env=environment,
-        stdin=stdin,
-        timeout_s=timeout_s,
-        max_output_bytes=max_output_bytes,
-        stdout_fd=stdout_to,
-    )
+    for _ in range(_FOLDER_RETRIES):
+        result = run_program(
+            [find_git(), *_SAFE_CONFIG_OPTIONS, *settings, *arguments],
+            cwd=paths.git_dir,
+            env=environment,
+            stdin=stdin,
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+            stdout_fd=stdout_to,
+        )
+        # `git gc` of the user removed the empty folder in which git wanted to write an object
+        if result.exit_code == 0 or not _REMOVED_FOLDER.search(result.stderr):
+            break
 
     if arguments[0] not in _READ_ONLY_COMMANDS:
         _unsynced_folders.mark_written(paths, started_ns)
 
     if result.exit_code not in accepted_exit_codes or result.truncated or result.timed_out:
-        raise GitFailed(
-            f"git {arguments[0]} failed: {_describe_failure(result)}", _suggest_remedy(paths)
-        )
+        message = f"git {arguments[0]} failed: {_describe_failure(result)}"
+        if _MISSING_OBJECT.search(result.stderr):
+            raise ObjectsMissing(message, _suggest_remedy(paths) or _MISSING_OBJECT_HINT)
+        raise GitFailed(message, _suggest_remedy(paths) or _FAILURE_HINT)
 
     return result
 
@@ -334,12 +356,7 @@ def run_git_as_user(
 
     It may start the user's signing program and hooks.
     """
-    inherited = {
-        name: os.environ[name]
-        for name in (*_USER_VARIABLES, *_SIGNING_VARIABLES)
-        if name in os.environ
-    }
-    environment = {**_build_user_environment(inherited), **(env or {})}
+    environment = {**build_signing_environment(), **(env or {})}
 
     options = []
     for name, value in _SAFE_CONFIG.items():
@@ -347,6 +364,16 @@ def run_git_as_user(
             options += ["-c", f"{name}={value}"]
 
     return run_program([find_git(), *options, *arguments], cwd=folder, env=environment, stdin=stdin)
+
+
+def build_signing_environment() -> dict[str, str]:
+    """Return the environment in which the user's signing program finds its agent and its keys."""
+    inherited = {
+        name: os.environ[name]
+        for name in (*_USER_VARIABLES, *_SIGNING_VARIABLES)
+        if name in os.environ
+    }
+    return _build_user_environment(inherited)
 
 
 _SIGNING_VARIABLES = (
@@ -401,7 +428,7 @@ def _suggest_remedy(paths: GitPaths) -> str:
             "this is a partial clone, and Phasegate fetches nothing: "
             "run `git fetch --refetch --no-filter`"
         )
-    return "run `git fsck`, and check the free disk space"
+    return ""
 
 
 def _describe_failure(result: ProgramResult) -> str:

@@ -12,7 +12,7 @@ from support.real_agents import SUBJECTS, Subject
 
 INSTALLED = os.environ.get("PHASEGATE_TEST_AGENTS", "")
 MISSING = os.environ.get("PHASEGATE_TEST_AGENTS_MISSING") or "run `make test-agents`"
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR")
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "PHASEGATE_TRUST")
 
 
 @pytest.fixture

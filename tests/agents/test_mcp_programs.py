@@ -77,7 +77,9 @@ def _claude(_url: str, home: Path) -> list[str]:
 
 def _codex(url: str, _home: Path) -> list[str]:
     provider = f'model_providers.standin={{name="s",base_url="{url}/v1",env_key="STANDIN_KEY",wire_api="responses"}}'
-    server = f"mcp_servers.phasegate={{command={json.dumps(SERVER[0])},args={json.dumps(SERVER[1:])},required=true}}"
+    words = f"command={json.dumps(SERVER[0])},args={json.dumps(SERVER[1:])}"
+    # Codex passes only a few variables to a server.
+    server = f'mcp_servers.phasegate={{{words},env={{PHASEGATE_TRUST="1"}},required=true}}'
     approved = 'mcp_servers.phasegate.default_tools_approval_mode="approve"'
     given = ('model_provider="standin"', provider, 'model="stub-model"', server, approved)
     return [
@@ -161,7 +163,8 @@ def environment(client: Client, programs: Path, url: str) -> dict[str, str]:
     """A home of its own, a dummy key, the stand-in's address; nothing else of this machine."""
     gits = {name: value for name, value in os.environ.items() if name.startswith("GIT_")}
     path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
-    return {"PATH": path, "HOME": os.environ["HOME"], "LANG": "C.UTF-8", **gits, **client.env(url)}
+    own = {"PATH": path, "HOME": os.environ["HOME"], "LANG": "C.UTF-8", "PHASEGATE_TRUST": "1"}
+    return {**own, **gits, **client.env(url)}
 
 
 def use(client: Client, run: FeatureRun, programs: Path, model: Standin, prompt: str) -> str:

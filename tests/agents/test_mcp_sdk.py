@@ -63,8 +63,12 @@ def talk(
         version in HANDSHAKE_VERSIONS
     ):  # it asks for the newest of them; older clients asked for theirs
         monkeypatch.setattr(mcp.client.session, "LATEST_HANDSHAKE_VERSION", version)
+    # The SDK passes only a few variables of ours to a server.
     server = StdioServerParameters(
-        command=sys.executable, args=["-P", "-m", "phasegate", "mcp"], cwd=run.root
+        command=sys.executable,
+        args=["-P", "-m", "phasegate", "mcp"],
+        cwd=run.root,
+        env={"PHASEGATE_TRUST": "1"},
     )
     mode = "legacy" if version in HANDSHAKE_VERSIONS else "auto"
 

@@ -14,7 +14,7 @@ import pexpect
 import pytest
 
 from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES
-from phasegate.storage.audit import verify_audit
+from phasegate.storage.verify_audit import verify_audit
 from support.feature_run import CONFIG, FILES, SLUG, FeatureRun
 from support.git_project import make_repository
 from support.real_agents import KEY, SUBJECTS, Subject, processes_tagged
@@ -159,7 +159,6 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         ("challenge", "codex", "done"),
         ("implement", "claude", "done"),
         ("review", "codex", "done"),
-        ("review", "codex", "done"),
         ("archive", "gemini", "done"),
     ]
     assert (
@@ -179,7 +178,7 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         assert processes_tagged(job.id) == []
     assert verify_audit(run.project.location).problems == ()
     trails = trails_of(run.root)
-    expect_stories(trails, run.root, begun, SLUG)
+    expect_stories(trails, run.root, begun, SLUG, f"refs/phasegate/features/{SLUG}")
     assert any(
         entry["source"] == "reported" and entry["action"] == "write_file"
         for entry in trails[jobs[4].id]

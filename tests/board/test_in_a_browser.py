@@ -195,20 +195,20 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
             orders.add_notice(open_project(run.root), store, SLUG, "somebody else was here")
         page.wait_for_selector("text=somebody else was here")
         assert page.input_value(".decision textarea") == "allowed"
-        page.click("text=Resolved: try again")
+        page.click("text=Send back with this answer")
         page.wait_for_selector("text=Stop the run", timeout=60_000)
         page.click("text=Stop the run")
         page.wait_for_selector("text=Not running", timeout=120_000)
         page.fill(".decision textarea", "look at it")
-        page.click("text=Escalate")
+        page.click("text=Pause")
         page.wait_for_selector("text=Your decision")
         assert (
             page.input_value(".decision textarea") == ""
         )  # its reason went with it, also before the answer is here
-        page.click("text=Resolved: try again")
+        page.click("text=Send back with this answer")
         page.wait_for_selector("#notice .is-bad")  # it needs a reason
         page.fill(".decision textarea", "go on")
-        page.click("text=Resolved: try again")
+        page.click("text=Send back with this answer")
         page.wait_for_selector("text=Merge into main", timeout=120_000)
         page.fill(".decision textarea", "once more")
         page.select_option("select[name=phase]", "06-implementation")

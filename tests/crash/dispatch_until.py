@@ -13,7 +13,7 @@ from pathlib import Path
 from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.project import open_project, open_project_store
-from phasegate.storage.store import Store
+from phasegate.storage.journal_store import Store
 
 
 class MortalStore(Store):

@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 
 from phasegate.core.audit.trail import Action, Source, TrailEvent
-from phasegate.core.workflow.lifecycle import Workflow
+from phasegate.core.workflow.phase_transitions import Workflow
 from phasegate.storage.chain_heads import get_heads_folder
+from phasegate.storage.journal_store import Store, open_store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
 from phasegate.storage.rows import JobRow, NewEvent
 from phasegate.storage.state_view import write_state_view
-from phasegate.storage.store import Store, open_store
 from phasegate.storage.trail_recovery import recover_trails
 from phasegate.storage.trails import TrailWriter
 

@@ -21,9 +21,9 @@ import pytest
 from phasegate.core.plan.work_package import PackageState
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.journal_store import Store
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import NewEvent
-from phasegate.storage.store import Store
 from phasegate.storage.trails import TrailWriter
 from support.dispatch_project import (
     FEATURE,
@@ -40,7 +40,7 @@ from support.sandboxed import eventually, processes_with
 
 MORTAL = Path(__file__).with_name("dispatch_until.py")
 # Of two agents and two rounds; a test sees to it that none is left out. Without a sandbox, that is told and recorded.
-STEPS = 21 if probe_level(SandboxLevel.OFFLINE).is_supported else 22
+STEPS = 23 if probe_level(SandboxLevel.OFFLINE).is_supported else 24
 SEED = 20260301
 SAMPLE = random.Random(SEED).sample(
     [(when, n) for n in range(1, STEPS + 1) for when in ("before", "after")], 3
@@ -116,8 +116,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     assert (found["state"], found["worktrees"], found["audit"]) == ("DONE", set(), [])
     assert (found["merges"], found["reviews"]) == (
         "1",
-        [(1, "done"), (2, "done"), (2, "done")],
-    )  # the last: of the whole
+        [(1, "done"), (2, "done")],
+    )
     return found
 
 
@@ -331,7 +331,7 @@ def test_an_agent_dies_with_its_dispatcher_and_its_job_is_run_again_from_a_clean
 
 
 @pytest.mark.parametrize(
-    "step", [2, 3], ids=["an agent is at work", "its work waits to be taken over"]
+    "step", [3, 4], ids=["an agent is at work", "its work waits to be taken over"]
 )
 def test_a_checkout_whose_record_a_disk_has_damaged_is_begun_again(
     tmp_path: Path, step: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,9 +17,9 @@ from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import drive_feature
 from phasegate.engine.project.project import open_project_store
 from phasegate.errors import StateConflict
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.lock import named_lock
 from phasegate.storage.lock_holder import find_live_holder
+from phasegate.storage.verify_audit import verify_audit
 from support.feature_run import (
     DESCRIPTION,
     SCENARIO,
@@ -300,10 +301,12 @@ def test_a_damaged_view_is_written_anew_from_the_store(blocked: FeatureRun) -> N
     os.truncate(os.open(blocked.state_file, os.O_CREAT | os.O_WRONLY, 0o444), 1 << 30)
     goes_on(blocked)
     assert blocked.state_file.read_bytes() == whole, "a gigabyte, read-only"
-    blocked.state_file.unlink()
-    blocked.state_file.parent.rmdir()
+    own_file = blocked.state_file.with_name("phasegate.json")
+    own = own_file.read_bytes()
+    shutil.rmtree(blocked.state_file.parent)
     goes_on(blocked)
     assert blocked.state_file.read_bytes() == whole, "gone with its folder"
+    assert own_file.read_bytes() == own, "and what is ours beside it"
 
 
 @pytest.mark.demand("W2.c", "W5.a")
@@ -324,8 +327,8 @@ def test_a_view_that_is_no_plain_file_is_refused_and_left_alone(
         case "a folder":
             path.mkdir()
         case _:
-            path.parent.rmdir()
             path = path.parent
+            shutil.rmtree(path)
             path.write_text("mine")
     with pytest.raises(StateConflict, match=r"is not a (regular file|folder)"):
         goes_on(blocked)

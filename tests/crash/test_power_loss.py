@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.storage.audit import verify_audit
+from phasegate.storage.journal_store import open_store
 from phasegate.storage.location import Location
-from phasegate.storage.store import open_store
 from phasegate.storage.trail_recovery import recover_trails
+from phasegate.storage.verify_audit import verify_audit
 from support.power_loss import Disk, calls_of, can_trace, trace
 from support.record import make_repository
 from support.recovered_record import TS, location_in, recovered, what_is_missing

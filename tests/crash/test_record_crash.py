@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.storage.audit import verify_audit
+from phasegate.storage.verify_audit import verify_audit
 from support.record import make_repository
 from support.recovered_record import acknowledged, location_in, recovered, what_is_missing
 

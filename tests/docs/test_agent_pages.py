@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import load_config
+from phasegate.config.load import load_config
 from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
@@ -48,5 +48,5 @@ def test_the_example_of_a_page_is_a_valid_configuration(kind: str, tmp_path: Pat
     )
     others = '[agents.codex]\nharness = "codex"\n' if "[agents.codex]" not in example else ""
     (tmp_path / "phasegate.toml").write_text(f"{example}{others}")
-    agents = load_config(tmp_path, {}).config.agents
+    agents = load_config(tmp_path, {"PHASEGATE_TRUST": "1"}).config.agents
     assert kind in {agent.harness for agent in agents.values()}

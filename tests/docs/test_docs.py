@@ -12,10 +12,10 @@ import click
 import pytest
 
 from phasegate.agents.scripted.scenario import load_scenario
-from phasegate.config import load_config
+from phasegate.config.load import load_config
 from phasegate.core.plan.consistency import extract_anchors, to_anchor
 from phasegate.core.text.markdown_lines import iter_markdown_lines
-from phasegate.interfaces.cli import app
+from phasegate.interfaces.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -178,7 +178,7 @@ def test_every_example_of_settings_loads(page: Path, text: str, tmp_path: Path) 
     )
     others = "".join(f'\n[agents.{name}]\nharness = "codex"\n' for name in named)
     (tmp_path / "phasegate.toml").write_text(text + others, encoding="utf-8")
-    load_config(tmp_path, {})
+    load_config(tmp_path, {"PHASEGATE_TRUST": "1"})
 
 
 def test_every_package_is_in_the_architecture_and_says_what_it_contains() -> None:

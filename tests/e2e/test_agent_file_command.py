@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.interfaces.cli import run_command
+from phasegate.interfaces.cli.main import run_command
 from phasegate.prompts.agent_files import SHIPPED_FOLDER, load_shipped_files
 from support.agent_file_shapes import (
     CLOSING_LINES,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from phasegate.core.agents.harnesses import HARNESSES
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.location import locate_repository
 from phasegate.storage.reader import open_store_reader
+from phasegate.storage.verify_audit import verify_audit
 from support.fake_programs import Machine, make_machine
 
 KEY = "dummy-key-4711"

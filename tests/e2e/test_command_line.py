@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.interfaces.cli import COMMANDS
+from phasegate.interfaces.cli.main import COMMANDS, MAIN_COMMANDS
 from support import entry
 from support.git_project import make_repository
 
@@ -57,7 +57,7 @@ def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_s
     tmp_path: Path,
 ) -> None:
     make_repository(tmp_path / "repo", {"a.txt": "a\n"})
-    run = "import io, contextlib\nfrom phasegate.interfaces.cli import run_command\n"
+    run = "import io, contextlib\nfrom phasegate.interfaces.cli.main import run_command\n"
     run += "with contextlib.redirect_stdout(io.StringIO()): run_command({!r})"
     words = (["start", "quick", "Say bye"], ["audit", "verify"], ["status"], ["config"])
     for arguments in words:
@@ -67,7 +67,9 @@ def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_s
         assert not {"obstore", "temporalio"} & imported_by(run.format(arguments), tmp_path / "repo")
     # Every command's page, and those that look: in one process, since none of them may.
     (tmp_path / "repo/phasegate.toml").write_text("")
-    looks = "import io, contextlib\nfrom phasegate.interfaces.cli import COMMANDS, run_command\n"
+    looks = (
+        "import io, contextlib\nfrom phasegate.interfaces.cli.main import COMMANDS, run_command\n"
+    )
     looks += "asked = [[name, '--help'] for name in COMMANDS] + [line.split() for line in {!r}.splitlines()]\n"
     looks += "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
     looks += "    for arguments in asked: run_command(arguments)\n"
@@ -99,11 +101,36 @@ def test_every_command_has_help(tmp_path: Path) -> None:
         assert line.endswith(".")
 
 
-def test_the_help_page_lists_every_command(tmp_path: Path) -> None:
-    shown = phasegate("--help", cwd=tmp_path).stdout
+def test_the_first_help_page_has_fourteen_commands_and_help_all_has_every_one(
+    tmp_path: Path,
+) -> None:
+    first = phasegate("--help", cwd=tmp_path).stdout
+    everything = phasegate("help", "--all", cwd=tmp_path).stdout
     for name, (_, _, line) in COMMANDS.items():
-        assert f"  {name} " in shown
-        assert line.split()[0] in shown
+        assert f"  {name} " in everything
+        assert line.split()[0] in everything
+        assert (f"\n  {name} " in first) == (name in MAIN_COMMANDS)
+    assert len(MAIN_COMMANDS) == 14
+    assert phasegate("help", "run", cwd=tmp_path).stdout.startswith("Usage: phasegate run")
+
+
+def test_a_group_without_a_subcommand_shows_or_lists(tmp_path: Path) -> None:
+    assert phasegate("config", cwd=tmp_path).stdout.startswith("run.")
+    listed = phasegate("template", "--json", cwd=tmp_path)
+    assert listed.returncode == 0
+    assert json.loads(listed.stdout)
+    helped = phasegate("otel", cwd=tmp_path)
+    assert (helped.returncode, helped.stdout[:21]) == (0, "Usage: phasegate otel")
+
+
+def test_with_json_an_error_is_an_object_too(tmp_path: Path) -> None:
+    shown = phasegate("package", "show", "--nonsense", "--json", cwd=tmp_path)
+    assert json.loads(shown.stdout) == {
+        "error": "no such option '--nonsense'",
+        "hint": "phasegate package show --help",
+        "exit_code": 2,
+    }
+    assert "phasegate: no such option" in shown.stderr
 
 
 def test_without_a_terminal_the_bare_command_shows_help(tmp_path: Path) -> None:
@@ -112,10 +139,16 @@ def test_without_a_terminal_the_bare_command_shows_help(tmp_path: Path) -> None:
     assert shown.stdout.startswith("Usage: phasegate")
 
 
-def test_a_misspelt_command_is_met_with_the_right_one(tmp_path: Path) -> None:
-    shown = phasegate("blok", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("typed", "suggested"),
+    [("blok", "block"), ("stat", "status"), ("merge", "complete"), ("version", "--version")],
+)
+def test_an_unknown_command_is_met_with_the_right_one(
+    tmp_path: Path, typed: str, suggested: str
+) -> None:
+    shown = phasegate(typed, cwd=tmp_path)
     assert shown.returncode == 2
-    assert "Did you mean 'block'?" in shown.stderr
+    assert f"did you mean: phasegate {suggested}" in shown.stderr
 
 
 def test_a_good_block_is_accepted(tmp_path: Path) -> None:
@@ -158,7 +191,8 @@ def test_a_file_that_cannot_be_read_is_named_with_a_hint(tmp_path: Path) -> None
 def test_wrong_arguments_of_next_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     shown = phasegate("next", *arguments, cwd=tmp_path)
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert "Error:" in shown.stderr
+    assert shown.stderr.startswith("phasegate: ")
+    assert "hint: phasegate" in shown.stderr
 
 
 def test_next_has_help_and_json(tmp_path: Path) -> None:

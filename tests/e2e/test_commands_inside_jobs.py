@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import PHASES, PhaseWork
 from phasegate.engine.journal.package import load_plan
 from phasegate.engine.project.project import open_project_store
@@ -49,7 +49,8 @@ UPGRADING = (
 NOBODY_ANSWERS = (
     "question_timeout_s = 1"  # what an agent asks a person: it is told to decide itself
 )
-ALWAYS = ("phasegate next", "agileplus status")
+OWN_PHASE = "phasegate next --phase $PHASEGATE_WORKFLOW_PHASE"
+ALWAYS = ("phasegate next", "agileplus status", OWN_PHASE)
 
 
 def playing(turns: list[Turn], slug: str, *also: str) -> list[Turn]:
@@ -85,15 +86,14 @@ def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
     assert project.call("run", "every", "Say bye to people").code == 0
     assert project.feature().workflow.stage is Stage.GATE_PASSED
     jobs, asked = project.jobs(), []
+    # The exit status of a command line that a person configured is judged by a reviewer
     assert {job.workflow_phase for job in jobs} == set(phases)
     for job in jobs:
         answers, state = ran(project, job.id)
         assert [(command, *rest) for command, rest in answers.items() if rest[0]] == [], (
             job.workflow_phase
         )
-        own = f"phasegate next --phase {job.workflow_phase}"
-        assert own in answers, job.workflow_phase
-        assert answers[own][1].startswith("---\nSUGGESTED NEXT STEPS:\n  [1] C")
+        assert answers[OWN_PHASE][1].startswith("---\nSUGGESTED NEXT STEPS:\n  [1] C")
         assert answers["phasegate next"][1].startswith("---\nSUGGESTED NEXT STEPS:\n")
         assert SLUG in answers["agileplus status"][1]
         asked += [out for command, (_, out, _) in answers.items() if " ask " in command]
@@ -122,6 +122,10 @@ def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_a
         "phasegate status WP99",
         "phasegate worktree list --all",
         "phasegate resolve x",
+        "phasegate check",
+        "phasegate ask --help",
+        "phasegate spec check kitty-specs",
+        "git rev-parse base",
     )
     foreign = "agileplus artifact list --feature-slug 002-secret-plans"
     report = f"agileplus artifact write --feature-slug {DISPATCH_SLUG} --relative-path WP01/t.txt --content ok"
@@ -140,6 +144,13 @@ def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_a
     assert answers["phasegate status WP99"][0] == refused.code == 2
     assert "there is no package WP99" in answers["phasegate status WP99"][2]
     assert answers["phasegate resolve x"][0] == 2
+    assert answers["phasegate check"][:2] == (0, "test: test -e src/login.ts\n") or answers[
+        "phasegate check"
+    ][1].startswith("test: ")
+    assert answers["phasegate ask --help"][1].startswith("  ask ")
+    assert answers["phasegate spec check kitty-specs"][0] in (0, 1), "a folder is checked"
+    assert "directory" not in answers["phasegate spec check kitty-specs"][2]
+    assert answers["git rev-parse base"][1].strip() == project.git("rev-parse", "main").strip()
     assert answers[foreign] == (2, "", f"phasegate: this job belongs to {DISPATCH_SLUG}\n")
     assert answers[report][:2] == (0, f"wrote kitty-specs/{DISPATCH_SLUG}/WP01/t.txt (2 bytes)\n")
     shown = "".join(out + err for command, (_, out, err) in answers.items() if command != foreign)

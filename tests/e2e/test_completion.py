@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.interfaces.cli import run_command
+from phasegate.interfaces.cli.main import run_command
 from support.dispatch_project import SLUG, make_project
 
 BIN = Path(sys.executable).parent

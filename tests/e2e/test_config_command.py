@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.interfaces.cli import run_command
+from phasegate.interfaces.cli.main import run_command
 
 
 @pytest.fixture

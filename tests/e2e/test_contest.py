@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.plan.work_package import PackageState
-from support.dispatch_project import FEATURE, DispatchProject, make_project
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from support.dispatch_project import FEATURE, DispatchProject, make_project, turn
+from support.feature_project import PASS, make_feature_project, smooth
 
 FORM = "src/login.ts"
 # One script is every agent: it plays by its first argument.
@@ -85,7 +87,7 @@ def test_an_attempt_that_fails_the_tests_loses_and_both_are_on_record(tmp_path: 
     ]
     assert project.audit_problems() == []
     assert "attempt 1  actor  failed: test" in project.command("show", "WP01").stdout
-    assert "failed" not in project.command("show", "WP01", "--evidence").stdout
+    assert ": failed - " not in project.command("show", "WP01", "--evidence").stdout
 
 
 def test_of_two_that_pass_the_reviewer_chooses_without_knowing_who_made_them(
@@ -103,6 +105,25 @@ def test_of_two_that_pass_the_reviewer_chooses_without_knowing_who_made_them(
     assert not [name for name in ("actor", "rival", "attempt 1", "try1") if name in asked]
     assert "change.diff" in project.prompt(review.id), "what was chosen is reviewed by itself"
     assert [one["taken"] for one in shown(project)] == [False, True]
+
+
+@pytest.mark.demand("W4.l")
+def test_who_compares_the_solutions_is_given_what_a_person_decided(tmp_path: Path) -> None:
+    agent = f'harness = "scripted"\nscenario = {json.dumps(str(tmp_path / "scenario.json"))}\n'
+    agents = "".join(f"[agents.{name}]\n{agent}" for name in ("actor", "rival"))
+    roles = '[roles]\nplan = "actor"\nimplement = "actor"\nreview = "actor"\nchallenge = "actor"\n'
+    contests = '[run]\ncompeting_agents = ["actor", "rival"]\n'
+    project = make_feature_project(tmp_path, agents=f"{agents}{roles}", config=contests)
+    project.play(turn("review", {"print": "BEST: A"}, PASS), *smooth(WORKFLOWS["quick"]))
+    project.start()
+    assert project.call("escalate", "a question").code == 0
+    assert project.call("resolve", "count in metres").code == 0
+    done = project.call("run")
+    assert done.code == 0, done.stderr
+    compared = [text for text in project.prompts("review") if "Compare 2 solutions" in text]
+    assert compared
+    assert all("A person decided: count in metres\n" in text for text in compared)
+    assert all("(decision.md): do as it says" in text for text in compared)
 
 
 @pytest.mark.parametrize("said", ["", "BEST: A\\nBEST: B", "BEST: C"])

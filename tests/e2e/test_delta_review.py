@@ -1,4 +1,4 @@
-"""From the second round on a reviewer is shown what changed, and the whole once more before the merge."""
+"""From the second round on a reviewer is shown what changed, where that saves more than it costs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,13 @@ def prompts(project: DispatchProject) -> list[str]:
     return [project.prompt(job.id) for job in project.jobs() if job.phase == "review"]
 
 
-def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(
-    tmp_path: Path,
-) -> None:
+def test_a_later_review_sees_the_changes_instead_of_the_whole(tmp_path: Path) -> None:
     project, said = two_rounds(tmp_path), list[str]()
     report = project.dispatch(said=said)
     assert (report.state, report.round) == (PackageState.DONE, 2), report.reason
-    first, delta, last = prompts(project)
-    for whole in (first, last):
-        assert "line17 = 17" in whole
-        assert "since-last-review.diff" not in whole
+    first, delta = prompts(project)
+    assert "line17 = 17" in first
+    assert "since-last-review.diff" not in first
     assert "+export const more" in delta
     assert "line17 = 17" not in delta, "the whole is there by reference only"
     assert "phasegate-change.diff" in delta
@@ -56,15 +53,15 @@ def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(
     assert f"about {saved} tokens" in project.command("show", "WP01").stdout
 
 
-def test_a_review_of_the_changes_is_the_last_one_where_the_person_says_so(tmp_path: Path) -> None:
-    project = two_rounds(tmp_path, 'final_review = "delta"')
+def test_every_review_is_of_the_whole_where_the_user_says_so(tmp_path: Path) -> None:
+    project = two_rounds(tmp_path, 'final_review = "full"')
     assert project.dispatch().state is PackageState.DONE
-    assert ["since-last-review.diff" in text for text in prompts(project)] == [False, True]
+    assert ["line17 = 17" in text for text in prompts(project)] == [True, True]
     assert "more" in project.git("show", f"{FEATURE}:{FORM}")
 
 
-def test_a_full_review_that_finds_something_after_all_stops_the_merge(tmp_path: Path) -> None:
-    project = two_rounds(tmp_path, "max_review_cycles = 2")
+def test_a_full_review_that_finds_something_stops_the_merge(tmp_path: Path) -> None:
+    project = two_rounds(tmp_path, 'max_review_cycles = 2\nfinal_review = "full"')
     asked = "if [ -e phasegate-change.diff ]; then verdict=PASS; else verdict=NEEDS_CHANGES; fi"
     judges = turn("review", {"run": f'{asked}; echo; echo "<review>$verdict</review>"'})
     project.play(*json.loads(project.scenario.read_text())[:-1], judges)

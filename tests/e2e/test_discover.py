@@ -50,9 +50,11 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
     control = project.program(
         "check", env=env
     )  # now it is the person's own command, and is given what it needs
-    assert control.code == 1, control
-    (project.root / "notes.md").write_text("Another tree\n")
-    project.git("commit", "-qam", "Another tree")
+    assert control.code == 1, control.stdout
+    # Another setup: the one above is in the cache
+    config = project.root / "phasegate.toml"
+    config.write_text(config.read_text().replace("mkdir made &&", "mkdir -p made &&"))
+    project.git("commit", "-qam", "Another setup")
     checked = project.command("check", "--json")
     assert checked.code == 0, checked
     rows = {row["name"]: row for row in checked.json["checks"]}

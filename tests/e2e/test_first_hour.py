@@ -12,8 +12,8 @@ import click
 import pexpect
 import pytest
 
-from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.interfaces.cli import COMMANDS, app
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from phasegate.interfaces.cli.main import COMMANDS, app
 from support.dispatch_project import Done, turn
 from support.feature_project import (
     APPROVES,
@@ -69,9 +69,16 @@ def test_a_closed_stdout_does_not_stop_a_run(project: FeatureProject) -> None:
     assert in_bash(project.root, 'phasegate run note "Say why" >&-').code == 0
 
 
+def test_a_sentence_alone_starts_the_default_workflow(project: FeatureProject) -> None:
+    project.command("run", "Add a login form", "--step")
+    status = project.command("status", "--json")
+    assert '"type":"feature"' in status.stdout.replace(" ", "")
+    assert "add-a-login-form" in status.stdout
+
+
 def test_words_without_quotes_are_refused_with_the_remedy(project: FeatureProject) -> None:
     done = project.command("run", "feature", "Add", "a", "login", "form")
-    assert (done.code, "in quotes" in done.stderr) == (2, True)
+    assert (done.code, "quote text" in done.stderr) == (2, True)
     assert "in quotes" not in project.command("demo", "x").stderr
 
 
@@ -277,7 +284,7 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
             "adir",
         ): "adir is a folder",
         artifact: "artifact sub: it is a folder, not a file",
-        ("template", "lint", "adir"): "there is no template in adir",
+        ("template", "lint", "adir"): "no templates found in adir",
         ("show", "adir"): "'adir' is neither a package nor a phase",
         ("show", "wp1"): "there is no WP01",
         ("package", "list", "--feature", "nope"): "there is no recorded feature nope",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from support.entry import Done, phasegate
 from support.git_project import make_repository
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import load_config
+from phasegate.config.load import load_config
 from support.git_project import git, make_repository
 
 PYPROJECT = (
@@ -56,7 +56,7 @@ def test_a_repository_is_prepared_from_what_is_found_in_it(
     done = init(repository, path=path, ANTHROPIC_API_KEY="a-secret-value")
     assert (done.returncode, done.stderr) == (0, "")
     assert "phasegate.toml: written" in done.stdout
-    assert "agentd/project.md: written" in done.stdout
+    assert ".agentd/project.md: written" in done.stdout
     config = load_config(repository, {}).config
     assert {name: agent.harness.value for name, agent in config.agents.items()} == {
         "claude": "claude_code",
@@ -66,9 +66,9 @@ def test_a_repository_is_prepared_from_what_is_found_in_it(
     assert "a-secret-value" not in done.stdout + (repository / "phasegate.toml").read_text()
     assert not config.checks, "the profile's commands stay the profile's"
     assert '[checks.python]\n# setup = "..."' in (repository / "phasegate.toml").read_text()
-    described = (repository / "agentd/project.md").read_text()
+    described = (repository / ".agentd/project.md").read_text()
     assert described.startswith("# x\n\nCounts things, quickly.\n")
-    assert "`phasegate check`" in described
+    assert "## Commands\n\n- `" in described or "`phasegate check`" in described
     assert not (tmp_path / "bin/started").exists()
 
 
@@ -103,13 +103,13 @@ def test_what_is_ours_is_kept_out_of_git_and_what_is_theirs_is_not(repository: P
         (repository / folder).mkdir()
         (repository / folder / "x").touch()
     untracked = git(repository, "status", "--porcelain").splitlines()
-    assert untracked == ["?? agentd/", "?? phasegate.toml"]
+    assert untracked == ["?? .agentd/", "?? phasegate.toml"]
 
 
 def test_a_second_time_changes_nothing(repository: Path, tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", "claude")
     init(repository, path=path)
-    (repository / "agentd/project.md").write_text("mine\n")
+    (repository / ".agentd/project.md").write_text("mine\n")
     before = {p: p.read_bytes() for p in repository.rglob("*") if p.is_file()}
     done = init(repository, "--json", path=path)
     assert {p: p.read_bytes() for p in repository.rglob("*") if p.is_file()} == before
@@ -128,7 +128,7 @@ def test_a_person_who_moved_the_description_finds_it_there(repository: Path) -> 
     (repository / "phasegate.toml").write_text('[paths]\nproject_file = "docs/for agents.md"\n')
     init(repository)
     assert (repository / "docs/for agents.md").is_file()
-    assert not (repository / "agentd").exists()
+    assert not (repository / ".agentd").exists()
 
 
 # Starts that need a remedy, but are no reason to stop.
@@ -251,10 +251,10 @@ def test_with_a_configuration_that_is_wrong_its_place_is_named(repository: Path)
     done = init(repository)
     assert done.returncode == 2
     assert "phasegate.toml:2: unknown key `paralel`" in done.stderr
-    assert not (repository / "agentd").exists()
+    assert not (repository / ".agentd").exists()
 
 
-@pytest.mark.parametrize("name", ["phasegate.toml", "agentd"])
+@pytest.mark.parametrize("name", ["phasegate.toml", ".agentd"])
 def test_with_something_else_in_place_of_a_file(name: str, repository: Path) -> None:
     (repository / name).mkdir() if name.endswith(".toml") else (repository / name).touch()
     done = init(repository)
@@ -272,7 +272,7 @@ def test_a_folder_that_leads_out_of_the_repository_is_not_written_to(
     repository: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "outside").mkdir()
-    (repository / "agentd").symlink_to(tmp_path / "outside")
+    (repository / ".agentd").symlink_to(tmp_path / "outside")
     done = init(repository)
     assert (done.returncode, "points outside" in done.stderr) == (2, True)
     assert [*(tmp_path / "outside").iterdir()] == []

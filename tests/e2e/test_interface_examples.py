@@ -40,7 +40,8 @@ def project_that_answers(tmp_path: Path, name: str, job: str = JOB) -> DispatchP
     document = package(files=[*CREATED, "src/seen.json"]).partition("# Task")[0]
     document += (EXAMPLES / "WP01.md").read_text(encoding="utf-8")
     harness = f'harness = "command"\ncommand = {command}\ntimeout_s = 60'
-    return make_project(tmp_path, {"WP01": document}, harness=harness)
+    settings = "[evidence]\nenabled = false\n"
+    return make_project(tmp_path, {"WP01": document}, harness=harness, run=settings)
 
 
 @pytest.mark.demand("D1.a", "D2.d", "D7.f", "D7.j", "D13.a", "D13.j")

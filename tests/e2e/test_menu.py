@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
 ACTIVE = {
     "active_workflow": {
@@ -75,8 +75,9 @@ def configured(project: Path) -> None:
 def active(project: Path, stage: str = "") -> None:
     configured(project)
     (project / ".isdlc").mkdir()
-    workflow = {**ACTIVE["active_workflow"], **({"stage": stage} if stage else {})}
-    (project / ".isdlc/state.json").write_text(json.dumps({"active_workflow": workflow}))
+    (project / ".isdlc/state.json").write_text(json.dumps(ACTIVE))
+    own = {"current_phase_index": 3, "stage": stage or "working"}
+    (project / ".isdlc/phasegate.json").write_text(json.dumps(own))
 
 
 def with_code(project: Path) -> None:

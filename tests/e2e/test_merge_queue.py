@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.machine.feature_events import SentBack
-from phasegate.core.workflow.lifecycle import Stage
-from phasegate.core.workflow.workflows import WORKFLOWS
-from support.feature_project import DESCRIPTION, SLUG, builds, file, make_feature_project, smooth
+from phasegate.core.workflow.phase_transitions import Stage
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from support.dispatch_project import turn
+from support.feature_project import (
+    DESCRIPTION,
+    PASS,
+    SLUG,
+    TEST,
+    builds,
+    file,
+    make_feature_project,
+    smooth,
+)
 
 # What the second feature asks of everybody: it passes where nobody says bye.
 POLITE = """\
@@ -74,6 +84,42 @@ def test_status_tells_early_which_features_change_the_same_files_and_whether_the
     assert "001 and 002 both change greet.py: they conflict in greet.py" in told.stdout, told
     assert "003 and" not in told.stdout
     assert "and 003" not in told.stdout
+
+
+GOODBYE = "def bye(name):\n    return f'Goodbye, {name}'\n"
+BOTH = "def bye(name):\n    return f'Bye and goodbye, {name}'\n"
+MERGES = builds(
+    "WP03",
+    {"run": ["sh", "-c", "grep -q 'Apply this change' WP03.md && grep -q \"+.*'Bye, \" WP03.md"]},
+    file("bye.py", BOTH),
+)
+
+
+def test_a_conflict_is_announced_at_the_plan_and_solved_by_an_agent_before_a_user_is_asked(
+    tmp_path: Path,
+) -> None:
+    made = make_feature_project(tmp_path)
+    phases = WORKFLOWS["quick"]
+    assert made.call("run", "quick", DESCRIPTION).code == 0
+    archives = turn("archive", file("CHANGELOG.md", "# Changelog\n\n- Goodbye.\n"), PASS)
+    says_goodbye = builds(
+        "WP01", file("bye.py", GOODBYE), file("test_bye.py", TEST.format(module="bye"))
+    )
+    made.play(says_goodbye, archives, *smooth(phases))
+    second = made.call("run", "quick", "Ask for manners", "--merge")
+    assert second.code == 0, second.stderr
+    assert f"{SLUG} is planned to change the same files: bye.py" in second.stderr
+    made.play(MERGES, *smooth(phases))
+    first = made.call("run", "--merge", "--feature", SLUG)
+    assert first.code == 0, first.stderr
+    (sent,) = [event for event in made.happened() if isinstance(event, SentBack)]
+    assert f"changed the same lines: bye.py; merged since it started: {SECOND}" in sent.reason
+    assert "git merge main" in sent.remediation
+    assert made.show("main", "bye.py") == BOTH
+    changelog = made.show("main", "CHANGELOG.md")
+    assert "- Goodbye.\n" in changelog
+    assert "- People are told bye.\n" in changelog
+    assert made.audit_problems() == []
 
 
 def _of_second(steps: object) -> object:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.prompts.agent_files import find_phase_file
 from support.dispatch_project import turn
 from support.feature_project import (
@@ -68,13 +68,15 @@ def test_a_planner_that_writes_outside_the_features_folder_is_blocked_and_nothin
 def test_what_a_critic_writes_has_no_effect(tmp_path: Path) -> None:
     project = two_phases(tmp_path)
     writes = [document("spec.md", "Overwritten.\n"), file("greet.py", EVIL), {"commit": "Mine"}]
-    looks = {"run": ["cat", "greet.py"]}
+    looks = {"run": ["sh", "-c", "cat greet.py; echo given: $AGILEPLUS_CONTEXT"]}
     meddles = turn("challenge", *writes, looks, {"verdict": "NEEDS_REVISION"}, round=1)
     project.play(meddles, FIRST, SECOND, *APPROVES)
     project.start("two")
     feature = project.drive(stop_at_gates=True)
     assert feature.workflow.stage is Stage.GATE_FAILED
     assert "pwned" in feature.findings  # it could write, in the copy that was its own
+    # The documents in its prompt are in its environment too, as they are for a package
+    assert f"{FOLDER}/spec.md" in feature.findings
     assert project.show(BRANCH, "greet.py") == GREET
     assert "Overwritten" not in project.show(BRANCH, f"{FOLDER}/spec.md")
     assert project.left_over() == set()
@@ -89,12 +91,12 @@ def test_an_archivist_that_writes_code_is_blocked(tmp_path: Path) -> None:
     project.start("two")
     feature = project.drive(merge=True)
     assert feature.workflow.reason.startswith("File scope violation: greet.py")
-    assert project.files_of("main").isdisjoint({"CHANGELOG.md"})
+    assert project.show("main", "CHANGELOG.md") == "# Changelog\n"
     project.play(ARCHIVES, *APPROVES)
     assert project.call("resolve", "told it so").code == 0
     assert project.call("complete").code == 0
     assert project.show("main", "greet.py") == GREET
-    assert "CHANGELOG.md" in project.files_of("main")
+    assert "told bye" in project.show("main", "CHANGELOG.md")
 
 
 @pytest.mark.demand("N10.k", "P7.a", "P5.a", "P3.b", "P3.c", "W3.c")
@@ -121,9 +123,15 @@ def test_agents_of_a_phase_get_its_agent_file_the_request_and_all_that_was_writt
     ):
         agent_file = find_phase_file(phase)
         assert agent_file is not None
-        artifacts = _artifacts(prompt)
-        assert artifacts[agent_file.name].strip() == agent_file.text.strip()
-        assert DESCRIPTION in artifacts["request.md"]
+        part = _artifacts(prompt)[agent_file.name].strip()
+        assert part in agent_file.text
+        assert part.startswith("# IF YOU ARE THE CRITIC" if prompt is critic else "# METHOD")
+        assert "SUGGESTED NEXT STEPS" not in prompt
+        assert prompt.count(DESCRIPTION) == 1
+    # The request comes first in the instructions of the first planning step, later it is a document
+    instructions = ElementTree.fromstring(first).findtext("instructions") or ""
+    assert instructions.startswith(DESCRIPTION)
+    assert DESCRIPTION in _artifacts(drawn)["request.md"]
     assert "spec.md" not in _artifacts(first)
     assert "FR-BYE-001" in _artifacts(drawn)["spec.md"]
     assert "architecture.md" in _artifacts(critic)
@@ -163,7 +171,11 @@ def test_agents_of_a_package_get_the_agent_file_and_the_documents_of_the_phases_
     for job in packages:
         artifacts = _artifacts(project.prompt(job.id))
         assert agent_file.name in artifacts
-        assert "FR-BYE-001" in artifacts["spec.md"]
+        core = artifacts[f"{job.wp}.md"]
+        assert "- **FR-BYE-001:** A farewell must name the person" in core
+        assert "  - Spec: FR-BYE-001" in core
+        assert f"- {'WP02' if job.wp == 'WP01' else 'WP01'}: " in core
+        assert "You are authorized" not in core
 
 
 @pytest.mark.demand("W3.b", "W3.e", "P6.h", "D10.b")
@@ -189,7 +201,7 @@ def test_a_writer_that_writes_nothing_fails_its_gate_and_a_silent_critic_stops_t
     assert (feature.workflow.stage, feature.workflow.phase) == (Stage.BLOCKED, "01-requirements")
     *_, asked, asked_again = project.jobs()
     assert [asked.outcome, asked_again.outcome] == ["unreadable", "unreadable"]
-    assert "Your last answer could not be used" in project.prompt(asked_again.id)
+    assert "It could not be used" in project.prompt(asked_again.id)
     project.play(SECOND, *APPROVES)
     assert project.call("resolve", "another critic").code == 0
     jobs = len(project.jobs())

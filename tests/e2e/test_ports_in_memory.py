@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions, drive_feature, drive_feature_with
 from phasegate.engine.journal.entries import read_step_timed

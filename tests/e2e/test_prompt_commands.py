@@ -60,8 +60,8 @@ def test_show_writes_exactly_the_xml(project: Path) -> None:
     prompt = UnifiedPrompt.from_xml(shown.stdout.decode())
     assert prompt.to_xml().encode() == shown.stdout
     assert [(item.type, item.name, item.content) for item in prompt.context] == [
-        ("file", "a.py", "print(1 < 2)\r\n"),
         ("artifact", "plan.md", "# Plan\n"),
+        ("file", "a.py", "print(1 < 2)\r\n"),
         ("thought", None, "why?"),
         ("thought", None, "so"),
     ]
@@ -69,6 +69,19 @@ def test_show_writes_exactly_the_xml(project: Path) -> None:
     assert prompt.system_prompt is not None
     assert "A shop in Go." in prompt.system_prompt
     assert "\na.py\n" in prompt.system_prompt
+
+
+@pytest.mark.demand("M1.c")
+def test_the_sizes_of_all_parts_add_up_to_the_prompt(project: Path) -> None:
+    arguments = ("--file", "a.py", "--artifact", "plan.md", "Review it")
+    xml = show(project, *arguments).stdout.decode()
+    told = json.loads(show(project, "--sizes", "--json", *arguments).stdout)
+    tokens = {f"{one['part']} {one['name']}".strip(): one["tokens"] for one in told["parts"]}
+    assert sum(one["tokens"] for one in told["parts"]) == told["tokens"] == len(xml) // 4
+    assert {"template", "project", "tree", "documents plan.md", "files a.py"} <= tokens.keys()
+    assert tokens["files a.py"] == len("print(1 < 2)\r\n") // 4
+    lines = show(project, "--sizes", *arguments).stdout.decode().splitlines()
+    assert lines[-1].split()[:2] == [str(told["tokens"]), "total;"]
 
 
 @pytest.mark.demand("P4.a", "P4.b", "P4.c")

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from phasegate.core.machine.feature_events import PullOpened, RemarksReceived, SentBack
-from phasegate.core.workflow.lifecycle import Stage
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.phase_transitions import Stage
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.forge.http import ForgeApi
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
 from support.feature_project import (
@@ -128,11 +128,10 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     assert opened[-1].head in answers[0]
     assert ("phasegate", "success") in forge.statuses[opened[-1].head]
     assert forge.head(BRANCH) == "", "the branch at the forge is removed"
-    ci = made._replace(root=forge.bare.parent / "ci")
-    git(forge.bare.parent, "clone", "-q", str(forge.bare), "ci")
-    assert ci.call("trace", "--feature", SLUG, "--check").code == 0, (
-        "a clone knows the feature by its commits"
-    )
+    assert made.call("trace", "--feature", SLUG, "--check").code == 0
+    touched = {*git(forge.bare, "log", "--format=", "--name-only", "-m", "main").split()}
+    ours = {path for path in touched if path.startswith("kitty-specs/")}
+    assert ours == {f"kitty-specs/{SLUG}/spec.md"}, "the pull request brings one document"
     assert BRANCH not in made.branches()
     assert made.audit_problems() == []
 
@@ -555,6 +554,15 @@ def test_a_forge_that_only_says_merged_is_not_believed_and_a_squash_by_a_person_
     forge.people = [lie]
     stopped = made.call("run", "quick", DESCRIPTION)
     assert (stopped.code, "does not contain it" in stopped.stderr) == (1, True), stopped
+
+    def claim_the_base() -> None:
+        forge.pulls[1].state, forge.pulls[1].merged_as = "merged", forge.head("main")
+
+    forge.pulls[1].state = "open"
+    forge.people = [claim_the_base]
+    assert made.call("resolve", "it was a mistake").code == 0
+    stopped = made.call("run")
+    assert (stopped.code, "are not in it" in stopped.stderr) == (1, True), stopped
     forge.pulls[1].state = "open"
     forge.people = [lambda: forge.approve(1), lambda: forge.merge_now(1, "squash")]
     assert made.call("resolve", "it was a mistake").code == 0
@@ -608,7 +616,7 @@ def test_a_run_killed_after_each_thing_that_it_did_at_the_forge_does_none_of_the
 
 @pytest.mark.demand("X7.a")
 def test_without_a_forge_nothing_of_it_is_loaded(made: FeatureProject) -> None:
-    script = "import sys\nfrom phasegate.interfaces.cli import run_command\nrun_command(['run', 'quick', 'Say bye to people'])\n"
+    script = "import sys\nfrom phasegate.interfaces.cli.main import run_command\nrun_command(['run', 'quick', 'Say bye to people'])\n"
     script += "print([name for name in sys.modules if name.startswith(('phasegate.forge', 'urllib.request'))])"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=made.root, capture_output=True, text=True, timeout=120

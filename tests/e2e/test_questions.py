@@ -87,7 +87,10 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
     one = asked_now(run)
     assert (one["package"], one["reason"], one["options"]) == ("WP01", WHICH, ["bye", "so long"])
     said = run.command("status").stdout
-    assert f'phasegate answer {one["question"]} "bye | so long" --feature {SLUG}' in said
+    assert f'phasegate answer {one["question"]} "bye" --feature {SLUG}' in said
+    assert f'or: phasegate answer {one["question"]} "so long"' in said
+    pasted = run.command("answer", one["question"], "bye | so long")
+    assert (pasted.code, "is not among the options" in pasted.stderr) == (2, True)
     with BoardClient(run.root) as board:
         page = board.get(PAGE).text
         assert (WHICH in page, "so long" in page, WHICH in board.get("/decisions").text) == (

@@ -13,7 +13,7 @@ MANIFEST = '[project]\nname = "{name}"\nversion = "1"\n'
 FILES = {
     "README.md": "Two services\n",
     "services/api/pyproject.toml": MANIFEST.format(name="the-api"),
-    "services/api/tests/test_api.py": TEST.format(body="pass"),
+    "services/api/tests/test_api.py": TEST.format(body="self.assertEqual(1 + 1, 2)"),
     "worker/pyproject.toml": MANIFEST.format(name="the-worker"),
     "worker/tests/test_worker.py": TEST.format(body="self.fail('old')"),
     "worker/examples/sample/pyproject.toml": MANIFEST.format(name="no-project-of-ours"),
@@ -25,7 +25,7 @@ def played(
     folder: Path, path: str, *steps: dict[str, str], run: str = "max_review_cycles = 1\n"
 ) -> DispatchProject:
     project = make_project(folder, {"WP01": package(files=[path], checks={})}, files=FILES, run=run)
-    wanted = steps or ({"write": path, "content": TEST.format(body="pass")},)
+    wanted = steps or ({"write": path, "content": TEST.format(body="self.assertEqual(1 + 1, 2)")},)
     project.play(
         turn("implement", *wanted, {"commit": "{wp_id}: Add"}, {"result": "success"}), approves()
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import (
     gate_judged_event,

@@ -53,7 +53,12 @@ def project(tmp_path: Path) -> DispatchProject:
     document = document.replace(
         json.dumps({"code": TESTED}), json.dumps({"code": TESTED[:1], "tests": TESTED[1:]})
     )
-    made = make_project(tmp_path, {"WP01": document}, files={**FILES, SPEC_PATH: SPEC})
+    made = make_project(
+        tmp_path,
+        {"WP01": document},
+        files={**FILES, SPEC_PATH: SPEC},
+        run="[evidence]\nenabled = false\n",
+    )
     steps = (
         *writes(*TESTED),
         {"commit": "feat({wp_id}): People log in [FR-AUTH-001]"},

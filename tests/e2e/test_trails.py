@@ -31,7 +31,8 @@ def test_the_trails_of_the_demo_tell_each_file_commit_and_test_run(
     )
     (slug,) = (path.name for path in (root / ".phasegate/audit").iterdir())
     trails = trails_of(root)
-    expect_stories(trails, root, first.stdout.strip(), slug)
+    # The merge delivers a rewritten history; trails are about the branch as the agents made it.
+    expect_stories(trails, root, first.stdout.strip(), slug, f"refs/phasegate/features/{slug}")
     shown = subprocess.run(
         [*PHASEGATE, "audit", "show"], cwd=root, capture_output=True, text=True
     ).stdout

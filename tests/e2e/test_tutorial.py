@@ -67,6 +67,8 @@ def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
         "PATH": path,
         "XDG_STATE_HOME": str(tmp_path / "state"),
     }
+    # An own repository needs no word about trust.
+    del env["PHASEGATE_TRUST"]
     made = shell(f"{block_with('mkdir tally')}\nphasegate init", tmp_path, env)
     assert (made.code, 'harness = "claude_code"' in made.stdout) == (0, True), made
     root = tmp_path / "tally"

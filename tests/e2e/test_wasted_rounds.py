@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from support.dispatch_project import (
     FILES,
     DispatchProject,

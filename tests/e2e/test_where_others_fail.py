@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.journal.feature import read_feature
 from phasegate.storage.reader import open_store_reader
 from support.dispatch_project import Turn, turn
@@ -19,6 +19,7 @@ from support.feature_project import (
     APPROVES,
     ARCHIVES,
     DESCRIPTION,
+    FOLDER,
     SLUG,
     FeatureProject,
     make_feature_project,
@@ -55,7 +56,7 @@ def test_a_rejecting_reviewer_with_exit_code_0_does_not_pass(tmp_path: Path, ans
     assert "GATE-01 PASSED" in done.stdout  # the critic before, who approves, is believed
     assert "GATE-08 PASSED" not in done.stdout
     assert project.feature().workflow.stage is Stage.BLOCKED
-    assert "CHANGELOG.md" not in project.files_of("main")
+    assert ENTRY not in project.show("main", "CHANGELOG.md")
 
 
 @pytest.mark.demand("W8.f", "W8.g", "D17.b")
@@ -103,13 +104,15 @@ def test_a_conflict_stops_the_merge_and_is_solved_by_a_person_on_the_features_br
 ) -> None:
     project = note_project(tmp_path)
     assert project.call("run", "note", DESCRIPTION).code == 0
-    (project.root / "CHANGELOG.md").write_text("# Changelog\n\n- Mine.\n")
-    project.git("add", "CHANGELOG.md")
+    document = f"{FOLDER}/spec.md"
+    (project.root / document).parent.mkdir(parents=True)
+    (project.root / document).write_text("Mine.\n")
+    project.git("add", document)
     project.git("commit", "-qm", "Mine")
     mine = project.git("rev-parse", "main")
     stopped = project.call("complete")
     assert stopped.code == 1
-    assert "changed the same lines: CHANGELOG.md" in stopped.stderr
+    assert f"changed the same lines: {document}" in stopped.stderr
     assert project.git("rev-parse", "main") == mine
     project.git("checkout", "-q", f"feat/{SLUG}")
     project.git("merge", "-q", "-X", "ours", "-m", "Solve it", "main")
@@ -127,7 +130,7 @@ import unittest
 
 class Alone(unittest.TestCase):
     def test_nobody_tells_of_it(self):
-        self.assertFalse(pathlib.Path("CHANGELOG.md").exists())
+        self.assertNotIn("bye", pathlib.Path("CHANGELOG.md").read_text())
 """
 
 

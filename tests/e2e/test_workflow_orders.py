@@ -11,9 +11,9 @@ import pytest
 
 from phasegate.core.machine.feature_events import Advanced, Escalated, PackageStarted, Started
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import required_artifacts
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.engine.drive.feature import drive_feature
 from phasegate.engine.drive.package import Stopped, dispatch_package
 from phasegate.engine.jobs.step_context import StepContextReader
@@ -146,14 +146,24 @@ def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
     assert project.jobs() == []
     checked = project.call("gate")
     assert checked.code == 1
-    assert checked.stdout.startswith("GATE-01 FAILED: 01-requirements is still in progress\n---\n")
-    assert blocks_in(checked.stdout) == [
-        ("Review gate failure details", "Retry gate check", "Escalate to human")
-    ]
+    not_ready = "GATE-01 NOT READY: 01-requirements is still in progress\n---\n"
+    assert checked.stdout.startswith(not_ready)
+    # [1] advances: `advance` is refused now, and `run` is not.
+    advancing = ("Run Phase 01 - Requirements", "Review requirements documents")
+    assert blocks_in(checked.stdout)[0][:2] == advancing
+    assert blocks_in(project.command("next").stdout)[0][:2] == advancing
+    assert project.call("advance").code == 4
     assert "proposal.md is missing" in checked.stderr
+    assert project.call("gate", "--json").json["outcome"] == "not ready"
+
+    # Nothing of ours is in state.json.
     state = project.state()
     assert isinstance(state, dict)
     assert (state["type"], state["current_phase_index"]) == ("note", 0)
+    assert state.keys() == {
+        *("type", "phases", "current_phase", "current_phase_index"),
+        *("artifact_folder", "phase_status"),
+    }
     data = project.call("start", "note", "another", "--json").json
     assert (data["feature"], data["stage"], data["branch"]) == (
         "002-another",
@@ -179,7 +189,14 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     expect_refusal(project.call("retry"), 4, "no gate has failed")
     checked = project.call("gate")
     assert checked.code == 1
-    assert checked.stdout.startswith("GATE-01 FAILED")
+    assert checked.stdout.startswith("GATE-01 NOT READY: 01-requirements is still in progress\n")
+    assert blocks_in(checked.stdout) == [
+        (
+            "Run Phase 01 - Requirements",
+            "Review requirements documents",
+            "Show workflow status",
+        )
+    ]
     assert "there is no verdict" in checked.stderr
     passed = project.call("run", "--step")
     assert (passed.code, passed.stdout.count("GATE-01 PASSED")) == (0, 1)
@@ -351,7 +368,7 @@ def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(
 
 
 @pytest.mark.demand("W4.l")
-def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_feature_stood(
+def test_what_a_person_says_in_resolve_reaches_every_later_agent_wherever_the_feature_stood(
     tmp_path: Path,
 ) -> None:
     project = note_project(tmp_path)
@@ -370,15 +387,16 @@ def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_featu
     plan, challenge, review, archive = (
         project.prompts(role)[-1] for role in ("plan", "challenge", "review", "archive")
     )
-    for prompt, words in (
-        (plan, "count in metres"),
-        (challenge, "count in metres"),
-        (review, "and in feet"),
+    first, second, last = "count in metres", "and in feet", "name the customer"
+    for prompt, decisions in (
+        (plan, [first]),
+        (challenge, [first]),
+        (review, [first, second]),
+        (archive, [first, second, last]),
     ):
-        assert f"A person decided: {words}" in prompt
-    assert "A person decided: name the customer" in archive
-    assert "count in metres" not in review, "the gate of that phase has passed: it was done"
-    assert "in feet" not in archive
+        assert "A person has decided something about this feature (decision.md)" in prompt
+        assert "\n".join(("A person decided: " + decisions[0], *decisions[1:], "")) in prompt
+    assert second not in challenge, "control: nobody had said it then"
 
 
 @pytest.mark.demand("W4.k", "W4.l")
@@ -420,14 +438,15 @@ def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(
     }
     assert project.show(f"feat/{SLUG}", "bye.py").startswith("# asked")
     for role in ("implement", "review"):
-        assert "errors need a line" in project.prompts(role)[-1]
+        assert "A person decided: errors need a line\n" in project.prompts(role)[-1]
 
     assert project.call("back", "01", "be polite").code == 0
     assert project.call("run", "--merge").code == 0
-    assert "A person decided: be polite" in project.prompts("plan")[-1]
+    for role in ("plan", "challenge", "implement", "review", "archive"):
+        prompt = project.prompts(role)[-1]
+        assert "A person decided: errors need a line\nbe polite\n" in prompt, role
     begun = sorted(job.wp for job in project.jobs() if job.phase == "implement")
     assert begun == ["WP01", "WP02", "WP03", "WP04"], "only what the new plan changes is done again"
-    assert "be polite" in project.prompts("implement")[-1]
     assert project.show("main", "docs.md") == "Please call bye.\n"
     assert project.feature().workflow.stage is Stage.COMPLETED
     assert project.audit_problems() == []
@@ -607,11 +626,11 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
 def test_next_at_a_blocker_shows_the_blockers_block(tmp_path: Path) -> None:
     one = make_feature_project(tmp_path)
     assert one.command("start", "quick", "Say bye").code == 0
-    assert "Continue to" in one.command("next").stdout
+    assert "[1] Run Phase 01" in one.command("next").stdout
     assert one.command("escalate", "the server is down").code == 0
     assert one.command("next").stdout == one.command("next", "--event", "blocker").stdout != ""
     assert one.command("resolve", "it is up again").code == 0
-    assert "Continue to" in one.command("next").stdout
+    assert "[1] Run Phase 01" in one.command("next").stdout
 
 
 @pytest.mark.demand("W5.a")

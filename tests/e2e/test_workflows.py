@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from phasegate.core.answer.block import check_block
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
-from phasegate.core.workflow.workflows import WORKFLOWS, resolve_display_name
+from phasegate.core.workflow.workflow_phases import WORKFLOWS, resolve_display_name
 from support.dispatch_project import Done, turn
 from support.feature_project import (
     BUILDS_WRONGLY,
@@ -60,6 +61,9 @@ def passed(phases: tuple[str, ...], key: str, noun: str) -> tuple[str, ...]:
     return f"Continue to {name}", f"Review {noun} artifacts", "Show workflow status"
 
 
+ORIGINAL = f"refs/phasegate/features/{SLUG}"
+
+
 def expect_end(project: FeatureProject, type_: str, slug: str = SLUG) -> None:
     """Completed, merged, tidied up, on record."""
     assert project.feature(slug).workflow.stage is Stage.COMPLETED
@@ -72,12 +76,32 @@ def expect_end(project: FeatureProject, type_: str, slug: str = SLUG) -> None:
     phases = WORKFLOWS.get(type_, project.feature(slug).workflow.phases)
     there = {
         path.removeprefix(f"{folder}/")
-        for path in project.files_of("main")
+        for path in project.files_of(f"refs/phasegate/features/{slug}")
         if path.startswith(folder)
     }
+    expect_delivery(project, slug)
     for key in phases:
         for name in required_artifacts(key, phases):
             assert name in there or any(one.startswith(name) for one in there), (key, name)
+
+
+def expect_delivery(project: FeatureProject, slug: str) -> None:
+    """Code, tests, the changelog that the project keeps and one document; nothing else, ever."""
+    start = project.git("rev-list", "--max-parents=0", "main")
+    touched = project.git("log", "--format=", "--name-only", "-m", f"{start}..main").split()
+    assert {path for path in touched if not path.endswith(".py")} == {
+        "CHANGELOG.md",
+        "docs.md",
+        f"kitty-specs/{slug}/spec.md",
+    }
+    subject, _, body = project.git("show", "-s", "--format=%B", "main").partition("\n")
+    assert len(subject) <= 72
+    assert f"Specification: kitty-specs/{slug}/spec.md" in body
+    for text in (project.show("main", f"kitty-specs/{slug}/spec.md"), body):
+        assert not re.search(r"<review>|<!--|SUGGESTED NEXT STEPS|You are ", text)
+    subjects = project.git("log", "--no-merges", "--format=%s", f"{start}..main").splitlines()
+    ours = {f"Add the specification of {slug}", "archive: Update the changelog"}
+    assert {one for one in subjects if not one.startswith("WP")} == ours
 
 
 @pytest.mark.demand(
@@ -246,10 +270,10 @@ def test_a_full_lifecycle_runs_the_users_commands_and_takes_a_persons_word_where
         COMPLETED,
     )
     expect_end(project, "full-lifecycle")
-    attested = project.show("main", f"{FOLDER}/REVIEW-13.md")
+    attested = project.show(ORIGINAL, f"{FOLDER}/REVIEW-13.md")
     assert "Attested by the user: deployed to staging and looked at it" in attested
     assert "attestation passed" in attested
-    assert "sh -c 'echo released'" in project.show("main", f"{FOLDER}/REVIEW-14.md")
+    assert "sh -c 'echo released'" in project.show(ORIGINAL, f"{FOLDER}/REVIEW-14.md")
 
 
 @pytest.mark.demand("W1.f", "W7.c", "W7.j", "N10.k")

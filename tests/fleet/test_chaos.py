@@ -259,4 +259,5 @@ def test_workers_whose_clocks_are_an_hour_apart_take_over_from_each_other(
     )
     for one in events:
         fields = json.loads(one.payload)
-        assert min(fields.get("duration_s", 0), fields.get("took_s", 0)) >= 0, one
+        if isinstance(fields, dict):
+            assert min(fields.get("duration_s", 0), fields.get("took_s", 0)) >= 0, one

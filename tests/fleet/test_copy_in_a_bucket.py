@@ -17,16 +17,16 @@ import pytest
 
 from phasegate.engine.project.local_ports import FileDocumentStore
 from phasegate.errors import EnvironmentUnavailable, StateConflict, TemporarilyUnavailable
-from phasegate.storage.audit import verify_audit
-from phasegate.storage.bucket.audit import verify_bucket
 from phasegate.storage.bucket.client import Bucket, BucketAddress
 from phasegate.storage.bucket.copier import BucketCopier, chain_log
 from phasegate.storage.bucket.numbered_log import decode_entries
+from phasegate.storage.bucket.verify_copy import verify_bucket
 from phasegate.storage.location import Location
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.row_events import trail_sealed_event
 from phasegate.storage.rows import NewEvent as Recordable
 from phasegate.storage.trails import TrailWriter
+from phasegate.storage.verify_audit import verify_audit
 from support.feature_run import DESCRIPTION, SLUG, TYPE, make_feature_run
 from support.record import (
     FEATURE,

@@ -12,18 +12,18 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from phasegate.core.workflow.workflows import DESCRIPTION_NOUNS, WORKFLOWS
+from phasegate.core.workflow.workflow_phases import DESCRIPTION_NOUNS, WORKFLOWS
 from phasegate.engine.journal.entries import FEATURE_STEP
 from phasegate.engine.notify.notifier import USER_NOTIFIED
 from phasegate.engine.project.project import open_project
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
-from phasegate.storage.bucket.audit import verify_bucket
 from phasegate.storage.bucket.journal import BucketStore
+from phasegate.storage.bucket.verify_copy import verify_bucket
 from phasegate.storage.location import Location
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import RecordedEvent
-from support.alike_runs import alike, alike_side_by_side
+from support.alike_runs import REUSE, alike, alike_side_by_side, without_reuse
 from support.dispatch_project import turn
 from support.feature_project import (
     BUILDS_WRONGLY,
@@ -188,7 +188,7 @@ def outcome(events: list[RecordedEvent], *repositories: Path) -> Outcome:
     for head, place in places.items():
         names = git(place, "ls-tree", "-r", "--name-only", head).splitlines()
         trees[head] = {
-            name: git(place, "show", f"{head}:{name}").replace(events[0].ts, "BEGUN")
+            name: REUSE.sub("", git(place, "show", f"{head}:{name}")).replace(events[0].ts, "BEGUN")
             for name in names
         }
         commits[head] = Counter(git(place, "log", "--format=%an: %s", head).splitlines())
@@ -255,8 +255,12 @@ def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
 
 
 def told(story: Story, events: list[RecordedEvent], root: Path) -> list[tuple[str, Any]]:
-    """What happened, without ids and times; side by side also without who was faster."""
-    return [*(alike if "parallel = 1" in story.config else alike_side_by_side)(events, root)]
+    """Return what happened, without ids and times; side by side also without who was faster.
+
+    A worker runs checks whose results the local driver finds in its journal.
+    """
+    compared = alike if "parallel = 1" in story.config else alike_side_by_side
+    return [*compared(without_reuse(events), root)]
 
 
 def expect_same(there: list[tuple[str, Any]], here: list[tuple[str, Any]]) -> None:
@@ -297,6 +301,8 @@ def a_small_story(first: UUID, second: UUID, took: int) -> list[RecordedEvent]:
             "package.happened",
             f'{{"package":"WP02","event":{{"job":"{second}","verdict":"PASS"}}}}',
         ),
+        entry("job.prompted", f'{{"job":"{first}"}}'),
+        entry("job.prompted", f'{{"job":"{second}"}}'),
     ]
 
 
@@ -328,10 +334,42 @@ def test_the_comparison_finds_every_changed_lost_doubled_or_exchanged_event(
     assert not is_same([story[0], story[3], story[1], story[2], *story[4:]]), (
         "within a package the order counts"
     )
-    swapped = [story[0], story[2], story[1], *story[3:]]
-    assert is_same(swapped) is (compared is alike_side_by_side), (
-        "between packages it does not, side by side"
+    for swapped in (
+        [story[0], story[2], story[1], *story[3:]],
+        [*story[:-2], story[-1], story[-2]],
+    ):
+        assert is_same(swapped) is (compared is alike_side_by_side), (
+            "between packages it does not, side by side"
+        )
+
+
+def a_check(findings: str, fields: str) -> list[RecordedEvent]:
+    ran = json.dumps({"event": {"event": "ran", "findings": findings}})
+    return [
+        entry("workflow.happened", ran),
+        entry("checks.ran", f'[["",{{"fields":{{{fields}"outcome":"passed"}}}}]]'),
+    ]
+
+
+def test_a_recorded_result_counts_as_one_that_was_run_and_another_result_does_not() -> None:
+    findings = (
+        "- setup: not asked for - disabled by configuration\n"
+        "- test: passed - 1 test ran\n  - whole output: kept in .phasegate/checks/001-x-07-testing\n"
     )
+    reused = findings.replace(
+        "disabled by configuration", "not needed: the results of this tree are recorded"
+    ).replace("07-testing", "11-local-testing")
+    run = a_check(findings, '"exit_code":0,')
+    recorded = a_check(reused, '"exit_code":0,"recorded":true,')
+
+    assert [*alike(recorded)] != [*alike(run)], "control"
+    assert [*alike(without_reuse(recorded))] == [*alike(without_reuse(run))]
+    for other in (
+        a_check(reused, '"exit_code":1,"recorded":true,'),
+        a_check(reused.replace("1 test ran", "2 tests ran"), '"exit_code":0,"recorded":true,'),
+        a_check(reused.replace("not asked for", "failed"), '"exit_code":0,"recorded":true,'),
+    ):
+        assert [*alike(without_reuse(other))] != [*alike(without_reuse(run))]
 
 
 def fleet_settings(s3: S3Server, temporal: TemporalServer, prefix: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from phasegate.storage.bucket.audit import verify_bucket
+from phasegate.storage.bucket.verify_copy import verify_bucket
 from support.feature_run import DESCRIPTION, TYPE
 from support.fleet_machines import Fleet
 from support.s3_server import S3Server, find_free_ports

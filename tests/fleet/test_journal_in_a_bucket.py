@@ -20,17 +20,17 @@ import pytest
 
 from contract import test_ports
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions, drive_feature, drive_feature_with
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.errors import MovedOn, StateConflict, TemporarilyUnavailable
 from phasegate.storage.bucket import trails as bucket_trails
-from phasegate.storage.bucket.audit import verify_bucket
 from phasegate.storage.bucket.client import Bucket
 from phasegate.storage.bucket.journal import BucketStore, journal_log
 from phasegate.storage.bucket.trails import BucketDocumentStore, BucketTrailWriter, read_live_chunks
+from phasegate.storage.bucket.verify_copy import verify_bucket
 from phasegate.storage.location import Location, prepare_data_folder
 from phasegate.storage.row_events import job_ended_event, job_started_event
 from phasegate.storage.rows import JobRow

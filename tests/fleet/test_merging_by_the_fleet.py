@@ -9,7 +9,7 @@ import pytest
 
 from phasegate.core.machine.feature_events import Merged
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
-from support.feature_run import DESCRIPTION, SLUG, TYPE
+from support.feature_run import DESCRIPTION, TYPE
 from support.fleet_machines import BRANCH, Fleet
 from support.git_project import git
 from support.s3_server import S3Server
@@ -69,7 +69,7 @@ def test_a_merge_by_the_fleet_is_made_once_on_top_of_what_people_push_meanwhile(
     assert (fleet.remote / "lost").exists()
     log = git(fleet.remote, "log", "--first-parent", "--format=%s", "main").splitlines()
     assert log == [
-        f"{SLUG}: {DESCRIPTION}",
+        DESCRIPTION,
         "Theirs",
         "Work as a fleet",
         "One package at a time",

@@ -22,9 +22,9 @@ from temporalio.workflow import NondeterminismError
 from phasegate import __version__
 from phasegate.core.machine.feature_machine import FeatureAction, decide_feature_actions
 from phasegate.core.machine.feature_state import Feature, Step
-from phasegate.engine.fleet import workflow
+from phasegate.engine.fleet import temporal_workflow as workflow
 from phasegate.engine.fleet.client import FleetPayloadConverter
-from phasegate.engine.fleet.workflow import FeatureWorkflow
+from phasegate.engine.fleet.temporal_workflow import FeatureWorkflow
 from support.alike_runs import alike
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, local_run

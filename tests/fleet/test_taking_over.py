@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 import pytest
 
-from phasegate.storage.bucket.audit import verify_bucket
+from phasegate.storage.bucket.verify_copy import verify_bucket
 from phasegate.storage.rows import RecordedEvent
 from support.alike_runs import alike
 from support.feature_run import DESCRIPTION, SLUG, TYPE

@@ -14,7 +14,7 @@ import pytest
 
 from phasegate.errors import ConfigError
 from phasegate.files import safe_open
-from phasegate.interfaces.cli import run_command
+from phasegate.interfaces.cli.main import run_command
 from phasegate.storage import artifacts
 from phasegate.storage.artifacts import list_artifacts, read_artifact, write_artifact
 

@@ -26,14 +26,14 @@ from phasegate.core.audit.chain import (
 from phasegate.core.audit.trail import bind_entry, encode_entry, scan_trail
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.errors import StateConflict
-from phasegate.interfaces.cli import run_command
-from phasegate.storage.audit import verify_audit
+from phasegate.interfaces.cli.main import run_command
 from phasegate.storage.git_anchor import read_anchor
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import job_started_event
 from phasegate.storage.rows import JobRow
 from phasegate.storage.trail_recovery import recover_trails
 from phasegate.storage.trails import TrailWriter
+from phasegate.storage.verify_audit import verify_audit
 from support.record import (
     FEATURE,
     STORE_ID,
@@ -324,7 +324,7 @@ def test_git_alone_finds_a_copy_that_is_older_than_its_ref(
 @pytest.mark.demand("D13.g")
 def test_another_repositorys_folder_is_found(location: Location, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
-    from phasegate.storage.store import open_store
+    from phasegate.storage.journal_store import open_store
 
     with open_store(other, "another-id", TS) as store:
         append_numbers(store, range(5))

@@ -198,3 +198,18 @@ def test_slow_connections_are_closed_and_do_not_keep_others_out(board: BoardClie
         flood.sendall(b"GET / HTTP/1.1\r\n" + b"x: " + b"y" * 60_000)
         assert b"400" in flood.recv(200)
     assert board.get("/").status == 200
+
+
+def test_hundreds_of_idle_connections_do_not_make_the_board_refuse_others(
+    board: BoardClient,
+) -> None:
+    idle = []
+    try:
+        for _ in range(400):
+            idle.append(socket.create_connection(("127.0.0.1", board.port)))
+            idle[-1].settimeout(30)
+        assert idle[0].recv(1) == b""  # the oldest ones were closed for the newer ones
+        assert [board.get("/").status for _ in range(3)] == [200] * 3
+    finally:
+        for one in idle:
+            one.close()

@@ -166,5 +166,8 @@ def test_a_machine_without_bubblewrap_says_so_and_finds_the_violation(tmp_path: 
         argv, cwd=project.root, env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1, done.stderr
-    assert "no sandbox is available (bubblewrap is not installed)" in done.stderr
+    missing = "no sandbox is available (bubblewrap is not installed)"
+    assert missing in done.stderr
+    status = subprocess.run([*argv[:3], "status"], cwd=project.root, capture_output=True, text=True)
+    assert missing in status.stdout
     assert "File scope violation: changed outside the worktree: README.md" in done.stdout

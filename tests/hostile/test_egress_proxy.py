@@ -333,3 +333,61 @@ def test_the_persons_own_proxy_is_used_but_where_they_say_not() -> None:
     assert find_proxy("localhost", "https", env) == ""
     assert find_proxy("api.model.test", "http", env) == ""
     assert find_proxy("api.model.test", "https", {**env, "NO_PROXY": "*"}) == ""
+
+
+# An own program without `allowed_hosts`: asks the machine in every way that it has, and a server of its own.
+OWN_PROGRAM = """
+import http.client, http.server, json, os, socket, subprocess, sys, threading
+if os.environ["PHASEGATE_PHASE"] == "review":
+    print("<review>PASS</review>")
+    sys.exit()
+port, address = int(sys.argv[1]), sys.argv[2]
+proxy = os.environ.get("HTTPS_PROXY", "").removeprefix("http://")
+
+def ask(name, host, tunnel=None):
+    try:
+        way = http.client.HTTPConnection(proxy if tunnel else host, None if tunnel else port, timeout=5)
+        if tunnel:
+            way.set_tunnel(tunnel, port)
+        way.request("GET", "/" + name)
+        way.getresponse().read()
+    except OSError as error:
+        print(name, error)
+
+ask("direct", "127.0.0.1")
+ask("address", address)
+if proxy:
+    for name, host in (("loopback", "127.0.0.1"), ("localhost", "localhost"), ("card", address), ("mapped", "[::ffff:127.0.0.1]"), ("any", "0.0.0.0")):
+        ask(name, "", tunnel=host)
+own = http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), http.server.BaseHTTPRequestHandler)
+threading.Thread(target=own.handle_request, daemon=True).start()
+http.client.HTTPConnection("127.0.0.1", own.server_port, timeout=5).request("GET", "/")
+os.makedirs("src", exist_ok=True)
+open("src/login.ts", "w").write("export const done = true;")
+subprocess.run(["git", "add", "src"], check=True)
+subprocess.run(["git", "commit", "-q", "-m", "WP01: Write it"], check=True)
+print(json.dumps({"job_id": os.environ["AGILEPLUS_JOB_ID"], "wp_id": "WP01", "success": True, "status": "completed"}))
+"""
+
+
+@linux_only
+@pytest.mark.demand("X6.b")
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_own_program_reaches_no_service_of_this_machine_unless_the_user_opens_the_network(
+    tmp_path: Path, server: Server, address: str, is_open: bool
+) -> None:
+    """The control is `allowed_hosts = ["*"]`: then all of it is reached."""
+    if not probe_level(SandboxLevel.OFFLINE).is_supported:
+        pytest.skip("not enforceable here: level offline")
+    program = tmp_path / "agent.py"
+    program.write_text(OWN_PROGRAM)
+    command = json.dumps(["python3", str(program), str(server.port), address])
+    harness = f'harness = "command"\ncommand = {command}\ntimeout_s = 60'
+    if is_open:
+        harness += '\nallowed_hosts = ["*"]'
+    made = make_project(
+        tmp_path, {"WP01": package(test=ECHO, file_scope=["src/"])}, harness=harness
+    )
+    done = made.command("dispatch", "WP01")
+    assert done.code == 0, done
+    assert {path for path, _ in server.seen} == ({"/direct", "/address"} if is_open else set())

@@ -152,7 +152,7 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
     outside.mkdir()
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
-    kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "base")
+    kept = SetupCacheSlot(SetupCache(tmp_path / "cache", 10**9), "base")
     commands = {"setup": SETUP, "test": QUICK}
     take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(may_fill=True))
     shutil.rmtree(folder / ".venv")
@@ -176,7 +176,7 @@ def _offline(command: Command) -> CommandResult:
 def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo", {"README.md": "x\n", ".gitignore": ".venv/\n"})
     base = git(folder, "rev-parse", "HEAD")
-    kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "base")
+    kept = SetupCacheSlot(SetupCache(tmp_path / "cache", 10**9), "base")
     poison = f"echo poisoned > .venv/lib/module; {QUICK}"
     take_baseline(
         plan(commands={"setup": SETUP, "test": QUICK}),

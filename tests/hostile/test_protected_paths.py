@@ -44,12 +44,12 @@ def test_a_protected_file_is_taken_over_only_as_a_person_saw_it(tmp_path: Path) 
     allowed = one.command("scope", "allow", "WP01", PROTECTED, "--reason", "read and wanted")
     assert allowed.code == 0
     assert f"+{HOSTILE.strip()}" in allowed.stdout
-    one.play(changes(HOSTILE + "And more.\n"), approves())
+    wants_more = turn("review", {"print": "1. [major] more"}, {"verdict": "NEEDS_CHANGES"}, round=1)
+    one.play(changes(HOSTILE + "And more.\n"), wants_more, approves())
     again = one.command("dispatch", "WP01")
     assert again.code == 1, "a further change was not what the person saw"
 
     assert one.command("scope", "allow", "WP01", PROTECTED, "--reason", "this too").code == 0
-    one.play(turn("implement", {"result": "success"}), approves())
     assert one.command("dispatch", "WP01").code == 0
     assert PROTECTED in one.files_of(f"feat/{SLUG}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.checks.registry_access import get_anonymous_access, get_user_access, list_credentials
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
 from support.dispatch_project import SLUG, Step, approves, make_project, package, turn
@@ -53,6 +53,7 @@ PLAN = """\
 
 - [ ] 1.1 Change the code
   - File: src/code.txt, setup.sh, tools/inner.sh
+  - Unchanged: setup.sh, tools/inner.sh
   - Spec: FR-BYE-001
   - Do: change it.
 """
@@ -63,7 +64,10 @@ def story(folder: Path, planted: str) -> FeatureProject:
     scenario = folder / "scenario.json"
     agent = f'[agents.actor]\nharness = "scripted"\nscenario = {json.dumps(str(scenario))}\n'
     phases = '[phases."08-code-review"]\ncommands = ["test"]\n'
-    make_repository(folder / "repo", {**FILES, "phasegate.toml": f"{agent}{SETTINGS}{phases}"})
+    # The measurement of tests would find the lie in round 1. Here the lie has to reach a reviewer.
+    unmeasured = "[evidence]\nenabled = false\n"
+    settings = f"{agent}{SETTINGS}{phases}{unmeasured}"
+    make_repository(folder / "repo", {**FILES, "phasegate.toml": settings})
     project = FeatureProject(folder / "repo", scenario)
     plants = [file("src/code.txt", "bold\n"), file(planted, LYING)]
     project.play(

@@ -14,7 +14,7 @@ import pytest
 
 from phasegate.core.machine.feature_events import SentBack
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.jobs.outside_monitor import CheckoutSurroundingsMonitor
 from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import FILES as PACKAGE_FILES
@@ -27,6 +27,7 @@ from support.feature_project import (
     DESCRIPTION,
     FOLDER,
     SLUG,
+    TEST,
     FeatureProject,
     builds,
     document,
@@ -95,7 +96,7 @@ TASKS = """\
 # Tasks
 
 - [ ] 2.1 Say bye
-  - File: {files}
+  - File: {files}, test_bye.py
   - Spec: FR-BYE-001
   - Do: bye says bye.
 """
@@ -120,7 +121,8 @@ def test_a_merge_is_tested_by_the_commands_of_the_project_that_it_began_as(
     """A person's commit does not go together with the work; the trap makes a Python project look like another one."""
     project = make_feature_project(tmp_path)
     tasks = document("tasks.md", TASKS.replace("{files}", files))
-    work = (file(name, BYE if name == "bye.py" else "{}") for name in files.split(", "))
+    work = [file(name, BYE if name == "bye.py" else "{}") for name in files.split(", ")]
+    work.append(file("test_bye.py", TEST.format(module="bye")))
     project.play(writer(tasks), builds("WP01", *work), *APPROVES, ARCHIVES)
     project.start()
     assert project.drive().workflow.stage is Stage.GATE_PASSED
@@ -202,6 +204,8 @@ def test_what_came_to_the_branch_after_the_last_review_is_not_merged_unseen(tmp_
 
 
 SHORT = """
+[run]
+fit_to_size = false
 [workflows.short]
 phases = ["01-requirements", "06-implementation", "11-local-testing"]
 """

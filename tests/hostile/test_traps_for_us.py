@@ -315,7 +315,7 @@ def test_a_commit_of_impossible_time_or_letters_is_taken_over_as_well_as_it_can_
     assert report.state is PackageState.DONE, report.reason
     assert (
         project.git("log", "-1", "--format=%an|%ad|%s", "--date=format:%z", f"{FEATURE}^2")
-        == "A|+0000|WP01: x"
+        == "Test|+0000|WP01: x"
     )
 
 

@@ -34,7 +34,7 @@ from phasegate.core.machine.feature_outcomes import list_workable_packages
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import PhaseWork
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 

@@ -16,13 +16,14 @@ from hypothesis.stateful import (
 
 from phasegate import next_steps
 from phasegate.core.workflow.gate import GateOutcome, GateResult
-from phasegate.core.workflow.lifecycle import (
+from phasegate.core.workflow.phase_transitions import (
     Refusal,
     Stage,
     Workflow,
     WorkflowOrRefusal,
     advance,
     apply_gate,
+    build_own_state,
     build_state_view,
     cancel,
     choose_workflow,
@@ -33,7 +34,7 @@ from phasegate.core.workflow.lifecycle import (
     retry,
     start,
 )
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
 LIMIT = 3
 
@@ -166,9 +167,11 @@ class Life(RuleBasedStateMachine):
         assert (next_steps(view) is not None) == self.now.is_active
         if self.now.is_active:
             statuses = view["active_workflow"]["phase_status"]
+            # A blocker behind a passed gate does not undo the gate
+            passed = (self.now.stage, self.now.blocked_at)
             assert set(statuses.values()) <= {"pending", "in_progress", "completed"}
             assert [key for key, value in statuses.items() if value == "completed"] == list(
-                self.now.phases[: self.now.index + (self.now.stage is Stage.GATE_PASSED)]
+                self.now.phases[: self.now.index + (Stage.GATE_PASSED in passed)]
             )
 
 
@@ -230,5 +233,8 @@ def test_the_view_has_the_fields_of_the_read_contract() -> None:
 
 @pytest.mark.demand("W1.i")
 def test_the_view_of_a_workflow_of_ones_own_carries_its_noun() -> None:
-    view = build_state_view(Workflow("001-x", "spike", ("01-requirements",), noun="question"))
-    assert "Describe your question" in str(next_steps(view, event="workflow-initialized"))
+    workflow = Workflow("001-x", "spike", ("01-requirements",), noun="question")
+    view = build_state_view(workflow)
+    own = build_own_state(workflow)
+    block = next_steps(view, event="workflow-initialized", own_state=own)
+    assert "Describe your question" in str(block)

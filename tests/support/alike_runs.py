@@ -16,6 +16,13 @@ ID = re.compile(
     r"|\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b|(?<=\")[0-9a-f]{16}(?=\")"
 )
 TIME = re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]+Z|(?<= in )\d+\.\d+s\b")
+# What shows that a check's result is one that was recorded for the same tree
+REUSE = re.compile(
+    r"(?<=- setup: not asked for - )"
+    r"(?:disabled by configuration|not needed: the results of this tree are recorded)"
+    r"|(?<=kept in \.phasegate/checks/)[\w.-]+"
+    r'|"recorded":true,'
+)
 TIMES = {
     "since",
     "at",
@@ -51,6 +58,11 @@ def _without(names: Set[str], value: Any) -> Any:
     return [_without(names, inner) for inner in value] if isinstance(value, list) else value
 
 
+def without_reuse(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+    """Leave out whether a check was run or its result was recorded already; the result stays."""
+    return [one._replace(payload=REUSE.sub("", one.payload.decode()).encode()) for one in events]
+
+
 def alike_side_by_side(events: Sequence[RecordedEvent], *roots: Path) -> Iterator[tuple[str, Any]]:
     """The same where packages were at work at once: whose merge came last, and was checked again, is not compared."""
     return alike(by_package(events), *roots, but=TIMES | {"lines"})
@@ -59,16 +71,15 @@ def alike_side_by_side(events: Sequence[RecordedEvent], *roots: Path) -> Iterato
 def by_package(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """The events of the feature itself, then those of each package."""
     works: dict[str, list[RecordedEvent]] = {"": []}
-    jobs: dict[str, str] = {}
+    started = (json.loads(one.payload) for one in events if one.kind == "job.started")
+    jobs = {fields["id"]: fields["wp"] for fields in started}
     work = ""
     for one in events:
         fields = json.loads(one.payload)
-        if one.kind == "job.started":
-            jobs[fields["id"]] = fields["wp"]
         if one.kind == "package.changed":
             work = fields["id"]
-        elif one.kind == "trail.sealed":
-            work = jobs[fields["job"]]
+        elif one.kind in {"trail.sealed", "job.prompted"}:
+            work = jobs.get(fields["job"], "")
         elif isinstance(fields, dict):  # else it is recorded together with what is before it
             event = fields.get("event", {})
             work = (

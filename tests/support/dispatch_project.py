@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package, load_plan
 from phasegate.engine.project.project import Project, open_project, open_project_store
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import JobRow, PackageRow
+from phasegate.storage.verify_audit import verify_audit
 from support.entry import Done as Done
 from support.entry import phasegate
 from support.git_project import git, make_repository, saved_work

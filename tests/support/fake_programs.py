@@ -67,6 +67,8 @@ class Machine(NamedTuple):
             "PATH": str(self.programs),
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
+            # The repository is the user's own
+            "PHASEGATE_TRUST": "1",
             **_git(),
             **(more or {}),
         }

@@ -47,7 +47,7 @@ from phasegate.core.machine.feature_machine import apply_or_refuse, decide_featu
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
 from phasegate.core.machine.package_events import AcceptedRemark, JobEndKind
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Refusal, Stage
+from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork
 
 PACKAGES = {"WP01": (), "WP02": ("WP01",)}
@@ -210,6 +210,10 @@ def _without_texts(feature: Feature) -> Feature:
         },
         user_notes="",
         user_notes_index=0,
+        decisions="",
+        replies="",
+        previous_commit="",
+        last_answer="",
     )
 
 

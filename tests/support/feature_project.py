@@ -19,16 +19,16 @@ from typing import NamedTuple
 from phasegate.core.machine.feature_events import AnyFeatureEvent
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.engine.drive.feature import RunOptions, drive_feature
 from phasegate.engine.drive.orders import start_workflow
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import Project, open_project, open_project_store
-from phasegate.interfaces.cli import run_command
-from phasegate.storage.audit import verify_audit
+from phasegate.interfaces.cli.main import run_command
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import GateRow, JobRow, PackageRow
+from phasegate.storage.verify_audit import verify_audit
 from support.dispatch_project import Step, Turn, turn
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository, saved_work
@@ -55,6 +55,7 @@ FILES: Mapping[str, str | bytes] = {
     "test_greet.py": TEST.format(module="greet"),
     "pyproject.toml": '[project]\nname = "greet"\nversion = "1"\n',
     "README.md": "A project that greets.\n",
+    "CHANGELOG.md": "# Changelog\n",
     # Each check of the whole looks for a line that only a mending package adds.
     "whole.sh": '[ ! -e bye.py ] || grep -q "^# $1$" bye.py || { echo "bye.py lacks a line: # $1"; exit 1; }\n',
 }
@@ -96,6 +97,16 @@ SPEC = """\
 - A farewell must name the person
 <!-- /sk:fr -->
 """
+ACCEPTANCE = """\
+import unittest
+
+
+class Bye(unittest.TestCase):
+    def test_fr_bye_001_names_the_user(self):
+        from bye import bye
+
+        self.assertIn("Ada", bye("Ada"))
+"""
 _TEXTS = {"tasks.md": TASKS, "spec.md": SPEC}
 PASS: Step = {"verdict": "PASS"}
 
@@ -108,10 +119,18 @@ def document(name: str, text: str | None = None) -> Step:
     return {"write": f"kitty-specs/{{feature_slug}}/{path}", "content": content}
 
 
+def accepts(text: str | None = None) -> Step:
+    """The acceptance test of the one requirement."""
+    return document("acceptance/accept_bye.py", text or ACCEPTANCE)
+
+
 def plans(key: str, phases: Iterable[str], **asks: object) -> Turn:
     """A writer of a planning phase that delivers all that its gate asks for."""
-    wanted = required_artifacts(key, tuple(phases))
-    return turn("plan", *(document(name) for name in wanted), PASS, workflow_phase=key, **asks)
+    keys = tuple(phases)
+    steps = [document(name) for name in required_artifacts(key, keys)]
+    if key == "05-test-strategy" and keys[0] == "00-quick-scan":
+        steps.append(accepts())
+    return turn("plan", *steps, PASS, workflow_phase=key, **asks)
 
 
 def builds(package: str, *steps: Step, **asks: object) -> Turn:

@@ -4,6 +4,8 @@ plan, one change asked for by the code review and mended, the archive, the merge
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phasegate.engine.project.project import Project, open_project
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.location import Location
 from phasegate.storage.reader import StoreReader, open_store_reader
 from phasegate.storage.rows import JobRow
+from phasegate.storage.verify_audit import verify_audit
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository
 
@@ -25,7 +27,7 @@ TYPE, DESCRIPTION = "quick", "Say bye"
 CHECK = (
     "import unittest\n\n\nclass Whole(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 )
-FILES = {"requirements.txt": "", "check.py": CHECK}
+FILES = {"requirements.txt": "", "check.py": CHECK, "CHANGELOG.md": "# Changelog\n"}
 CONFIG = """\
 [agents.actor]
 harness = "scripted"
@@ -159,6 +161,31 @@ class FeatureRun(NamedTuple):
         names = self.git("ls-tree", "-r", "--name-only", "main").splitlines()
         return {name: self.git("show", f"main:{name}").replace(begun, "(begun)") for name in names}
 
+    def receipts(self) -> list[list[Any]]:
+        """What the notes of merges say, and whether they are those on record; nothing before the merge."""
+        listed = self.git("notes", "--ref=refs/notes/phasegate", "list").splitlines()
+        with self.reader() as reader:
+            kinds = [event for event in reader.events(SLUG) if event.kind == "receipt.written"]
+        recorded = [json.loads(event.payload)["sha256"] for event in kinds]
+        found = []
+        for blob, commit in (line.split() for line in listed):
+            text = git(self.root, "cat-file", "blob", blob).encode()
+            statement = json.loads(base64.b64decode(json.loads(text)["payload"]))
+            tree = self.git("rev-parse", f"{commit}^{{tree}}")
+            ran = [
+                one["check"] for one in statement["predicate"]["evidence"] if one["tree"] == tree
+            ]
+            subject = statement["subject"][0]["digest"]["gitTree"]
+            found.append(
+                [
+                    subject == tree,
+                    commit == self.git("rev-parse", "main"),
+                    ran,
+                    recorded == [hashlib.sha256(text).hexdigest()],
+                ]
+            )
+        return found
+
     def effects(self) -> dict[str, Any]:
         """All that a run brings about, without ids and times."""
         location = self.project.location
@@ -171,10 +198,14 @@ class FeatureRun(NamedTuple):
             stages = [row.stage for row in reader.workflows()]
             begun = next(iter(reader.events(SLUG))).ts
         return {
+            "receipts": self.receipts(),
             "tree": self.tree(begun),
             "main": self.git("log", "--first-parent", "--format=%s", "main").splitlines(),
             "commits": sorted(self.git("log", "--format=%s", "main").splitlines()),
             "merges": sorted(self.git("log", "--merges", "--format=%s", "main").splitlines()),
+            "original": self.git(
+                "ls-tree", "-r", "--name-only", f"refs/phasegate/features/{SLUG}"
+            ).splitlines(),
             "branches": self.git("branch", "--format=%(refname:short)").splitlines(),
             "person": self.git("status", "--porcelain"),
             "jobs": sorted(jobs),

@@ -6,7 +6,7 @@ from typing import Any
 
 from phasegate import next_steps
 from phasegate.core.display.next_steps import EVENTS
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
 
 def state(type_: str = "feature", index: int = 0, **changes: object) -> dict[str, Any]:

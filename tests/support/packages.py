@@ -86,8 +86,15 @@ def login_plan(profile: Profile | None = None) -> PackagePlan:
             "build": "npm run build",
         },
         requirement_texts=LOGIN_REQUIREMENTS,
-        documents=("spec.md", "plan.md", "ARCHITECTURE.md", "GOVERNANCE.md"),
-        package_ids=("WP01", "WP02", "WP03"),
+        documents={
+            "spec.md": ("Full feature mission and user stories",),
+            "plan.md": (
+                "Work breakdown: WP01 through WP03",
+                "Dependencies and parallelization strategy",
+            ),
+            "ARCHITECTURE.md": (),
+            "GOVERNANCE.md": ("Non-repudiation audit log format",),
+        },
         profile=profile,
     )
 

@@ -6,16 +6,17 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from phasegate.config import Config
+from phasegate.config.settings import Config
+from phasegate.engine.project.check_record import CheckRecord
 from phasegate.engine.project.project import Project
 from phasegate.errors import MovedOn
 from phasegate.sandbox.job import StopEvent
+from phasegate.storage.journal_store import upsert_row
 from phasegate.storage.location import Location
 from phasegate.storage.record import WritableStore
 from phasegate.storage.row_events import decode_row
 from phasegate.storage.rows import NewEvent
 from phasegate.storage.schema import SCHEMA
-from phasegate.storage.store import upsert_row
 from phasegate.workspace.repository import Repository
 from support.memory_ports import CountingClock, MemoryPapers, MemoryRefs
 
@@ -71,5 +72,6 @@ def make_plain_project(
         document_store=MemoryPapers(),
         activities={},
         running_commands={},
+        check_record=CheckRecord(),
         clock=CountingClock(),
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from phasegate.core.audit.chain import ChainEntry, ChainLink
 from phasegate.core.audit.trail import Action, Source, TrailEvent
+from phasegate.storage.journal_store import Store, open_store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import (
     job_ended_event,
@@ -19,7 +20,6 @@ from phasegate.storage.row_events import (
     trail_sealed_event,
 )
 from phasegate.storage.rows import JobRow, NewEvent, PackageRow
-from phasegate.storage.store import Store, open_store
 from phasegate.storage.trail_log import list_log_files, read_open_trails
 from phasegate.storage.trail_reader import EntryFields, read_job_trail
 from phasegate.storage.trails import TrailWriter

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from phasegate.storage.audit import AuditReport, verify_audit
+from phasegate.storage.journal_store import open_store
 from phasegate.storage.location import Location
-from phasegate.storage.store import open_store
 from phasegate.storage.trail_recovery import recover_trails
+from phasegate.storage.verify_audit import AuditReport, verify_audit
 
 TS = "2026-03-01T10:15:34Z"
 FEATURE = "001-login"

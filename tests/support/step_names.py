@@ -6,7 +6,14 @@ import json
 from collections.abc import Iterator, Sequence
 
 # With whichever of several packages comes last; a trail that a dead life left open is sealed by the recovery.
-_BESIDES = ("step.timed", "notice.given", "trail.sealed")
+_BESIDES = (
+    "step.timed",
+    "notice.given",
+    "trail.sealed",
+    "checks.ran",
+    "job.prompted",
+    "acceptance.checked",
+)
 _TELLING = ("event", "type", "role", "end", "package", "wp", "phase", "round", "outcome", "id")
 
 

@@ -77,7 +77,7 @@ def _expect_one(entries: list[Entry], agent: str, job: str) -> None:
     assert (actions.count("start"), actions.count("exit"), actions.count("answer")) == (1, 1, 1)
     start, end = actions.index("start"), actions.index("exit")
     assert actions[start + 1] == "read_spec", actions
-    assert {entry["source"] for entry in entries} <= {"observed", "reported", "derived"}
+    assert {entry["source"] for entry in entries} <= {"observed", "reported", "derived", "given"}
     for number, entry in enumerate(entries):
         assert entry["job"] == job
         if entry["action"] in ("write_file", "delete_file", "read_spec"):

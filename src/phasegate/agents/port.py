@@ -120,7 +120,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
 
 
 class Ending(StrEnum):
-    """The meaning of the end of a run. Only evidence shows whether the work is good."""
+    """How an agent run ended; the evidence decides whether the work is good."""
 
     # the agent finished by itself; there may be an answer
     COMPLETED = "completed"

@@ -36,12 +36,16 @@ class Baseline(msgspec.Struct, frozen=True):
 
     failing_tests: frozenset[str] = frozenset()
     tests_executed: int = 0
+    tests: TestRun | None = None
     test_status: int | None = None
     # Findings by purpose
     failed: Mapping[str, tuple[str, ...]] = {}
     # Exit statuses of the failed commands, by purpose
     statuses: Mapping[str, int | None] = {}
     without_program: frozenset[str] = frozenset()
+    # The tests one by one, if our reporter ran, and the duration of the run
+    test_run: TestRun | None = None
+    test_duration_s: float = 0.0
 
     def new_failures(self, run: TestRun) -> list[str]:
         return [name for name in run.failing if name not in self.failing_tests]
@@ -60,12 +64,15 @@ def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
     return Baseline(
         failing_tests=frozenset(tests.failing) if tests else frozenset(),
         tests_executed=tests.executed if tests else 0,
+        tests=tests,
         test_status=tested.exit_status if tested else None,
         failed={check.name: check.findings for check in failed},
         statuses={check.name: check.exit_status for check in failed},
         without_program=frozenset(
             check.name for check in failed if check.fault is Fault.NO_PROGRAM
         ),
+        test_run=tests,
+        test_duration_s=(tested.duration_s or 0.0) if tested else 0.0,
     )
 
 
@@ -94,7 +101,15 @@ def compare_with_baseline(
     if baseline is None:
         return check
     if check.tests:
-        return _add_notes(check, _test_notes(check, baseline))
+        noted = _add_notes(check, _test_notes(check, baseline))
+        new_failures = tuple(
+            test for test in check.failed_tests if test.name not in baseline.failing_tests
+        )
+        return replace(
+            noted,
+            tests_before=baseline.tests,
+            failed_tests=new_failures or check.failed_tests,
+        )
     if check.outcome is not CheckOutcome.FAILED or check.name not in baseline.failed:
         return check
 

@@ -16,7 +16,9 @@ from phasegate.checks.registry_access import (
     get_user_access,
     list_credentials,
 )
-from phasegate.core.agents.hosts import ANY_HOST
+from phasegate.core.agents.hosts import ANY_HOST, PUBLIC_HOSTS
+from phasegate.core.credentials import lends_registry_credentials
+from phasegate.core.trust import Trust
 from phasegate.sandbox.egress_proxy import EgressProxy
 from phasegate.sandbox.environment import build_environment
 from phasegate.sandbox.job import SandboxedJob, StopEvent
@@ -41,6 +43,8 @@ class SandboxedRunner:
         readable: tuple[Path, ...] = (),
         limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
         hosts: tuple[str, ...] = (),
+        *,
+        trust: Trust = Trust(),  # noqa: B008 - frozen
     ) -> None:
         """Create a runner that keeps home and temporary files in `folder`.
 
@@ -48,7 +52,8 @@ class SandboxedRunner:
 
         `readable` are paths outside the checkout that it depends on, such as the objects of its git
         directory. `hosts` are the hosts that commands with network access may reach. If empty, they
-        may reach every host, or none at level `offline`.
+        may reach every host, or none at level `offline`. `trust` decides whether
+        setups get the user's credentials for registries.
         """
         self._folder = folder
         self._tag = tag
@@ -57,11 +62,13 @@ class SandboxedRunner:
         self._stop = stop or StopEvent()
         self._limits = limits
         self._hosts = hosts
+        self._trust = trust
         self._runs = 0
 
     def __call__(self, command: Command, /) -> CommandResult:
         self._runs += 1
-        access = _get_registry_access(command.access)
+        access = self._get_registry_access(command.access)
+        withholds = command.access is RegistryAccessLevel.USER and not self._trust.lends_credentials
         env = build_environment(values={**access.env, **command.env})
         request = JobRequest(
             argv=command.argv,
@@ -72,8 +79,8 @@ class SandboxedRunner:
             level=choose_level(self._wanted_level, needs_network=command.network),
             timeout_s=command.timeout_s,
             limits=self._limits,
-            writable=(command.whole_checkout or command.cwd,),
-            readable=(*self._readable, *access.readable),
+            writable=(command.whole_checkout or command.cwd, *command.writable),
+            readable=(*self._readable, *access.readable, *command.readable),
             stdout_log=command.log,
             stderr_log=command.log.with_suffix(".stderr") if command.log else None,
             secrets=list_credentials(access),
@@ -87,11 +94,16 @@ class SandboxedRunner:
         if command.log is not None:
             _append_stderr(command.log)
 
+        hints = ""
+        if broker is not None:
+            hints = _format_refused_hosts(broker.refused_hosts)
+        if withholds and outcome.exit_code != 0:
+            hints += _describe_withheld_credentials()
+
         return CommandResult(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,
-            stderr=outcome.stderr.text
-            + (_format_refused_hosts(broker.refused_hosts) if broker is not None else ""),
+            stderr=outcome.stderr.text + hints,
             duration_s=outcome.duration_s,
             timed_out=outcome.timed_out,
             exceeded_limit=outcome.exceeded_limit,
@@ -99,10 +111,23 @@ class SandboxedRunner:
             ended_at_s=time.time(),
         )
 
+    def _get_registry_access(self, wanted: RegistryAccessLevel) -> RegistryAccess:
+        if wanted is RegistryAccessLevel.NONE:
+            return NO_ACCESS
+        is_users_tree = wanted is RegistryAccessLevel.USER
+        if lends_registry_credentials(self._trust, is_users_tree=is_users_tree):
+            return get_user_access(os.environ)
+        return get_anonymous_access(os.environ)
+
     def _make_egress_proxy(self, command: Command, level: SandboxLevel) -> EgressProxy | None:
-        is_bounded = bool(self._hosts) and ANY_HOST not in self._hosts
+        hosts = self._hosts
+        # Code of a repository that the user has not accepted reaches no service of this machine.
+        if not hosts and self._trust.untrusted and level is SandboxLevel.WORKTREE:
+            hosts = (PUBLIC_HOSTS,)
+
+        is_bounded = bool(hosts) and ANY_HOST not in hosts
         if command.network and is_bounded and can_restrict_hosts(level, is_bounded):
-            return EgressProxy(self._hosts)
+            return EgressProxy(hosts)
         return None
 
 
@@ -116,12 +141,14 @@ def _format_refused_hosts(hosts: Sequence[str]) -> str:
     return ""
 
 
-def _get_registry_access(wanted: RegistryAccessLevel) -> RegistryAccess:
-    if wanted is RegistryAccessLevel.NONE:
-        return NO_ACCESS
-    if wanted is RegistryAccessLevel.USER:
-        return get_user_access(os.environ)
-    return get_anonymous_access(os.environ)
+def _describe_withheld_credentials() -> str:
+    """Return a hint for a failed setup if the user has credentials that it did not get."""
+    if not list_credentials(get_user_access(os.environ)):
+        return ""
+    return (
+        "\nyour credentials for package registries are not given to a repository that you have"
+        " not accepted; to give them: phasegate trust\n"
+    )
 
 
 def _append_stderr(log: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -24,7 +26,8 @@ from phasegate.checks.evidence import (
     not_requested_check,
     passed_check,
 )
-from phasegate.checks.excerpt import format_names, make_excerpt, to_one_line
+from phasegate.checks.excerpt import find_cause, format_names, make_excerpt, to_one_line
+from phasegate.checks.failed_tests import describe_failed_tests
 from phasegate.checks.plan import (
     Command,
     CommandPlan,
@@ -36,7 +39,18 @@ from phasegate.checks.plan import (
 from phasegate.checks.setup import SetupCacheSlot, SetupContext, SetupResult, run_setup
 from phasegate.checks.snapshot import read_stamp, take_snapshot
 from phasegate.checks.test_output import TestRun, parse_test_output
+from phasegate.checks.test_report import (
+    RunReport,
+    add_reporter,
+    can_select_tests,
+    find_report_problem,
+    merge_report,
+    read_run_report,
+    write_reporters,
+)
+from phasegate.core.detection.model import describe_command
 from phasegate.core.machine.retry import Fault, classify_failure
+from phasegate.core.test_strength.model import FlakyTest, TestOutcome
 from phasegate.core.text.escapes import sanitize_for_terminal
 
 _EXIT_NOT_EXECUTABLE = 126
@@ -56,6 +70,10 @@ _ESLINT_COUNTS = re.compile(
     r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M
 )
 _PYLINT_WARNING_BITS = 4 | 8 | 16
+_MAX_SCRIPTS_CHARS = 200_000
+# How often failed tests are run again alone, and how many at most
+RERUNS_ALONE = 3
+_MAX_RERUN_TESTS = 20
 # Commands run unattended: no watch mode, hooks, browsers, or byte code next to the
 # sources. Colours stay enabled, since a project's tests may depend on NO_COLOR; we strip them
 # when parsing. One finding per line. Cargo and Go download into the checkout during the setup,
@@ -89,11 +107,15 @@ class PlanRunner:
         *,
         is_user_tree: bool = False,
         logs: Path | None = None,
+        known_results: Mapping[str, CheckResult] = MappingProxyType({}),
+        reports: Path | None = None,
     ) -> None:
         """Prepare to run the commands of a plan.
 
         Set `is_user_tree` if no agent wrote the tree: then its setup may reach registries with
-        credentials. `logs` is a folder for the complete output of each command.
+        credentials. `logs` is a folder for the complete output of each command, `reports` one for
+        the reports of test runs; without it, only the output of test runs is read. Commands with
+        `known_results` on this tree are not run, by purpose.
         """
         self.plan = plan
         self._run = run
@@ -107,8 +129,15 @@ class PlanRunner:
             self._access = RegistryAccessLevel.ANONYMOUS
 
         self._logs = logs
+        # Several roots may share a folder of logs
+        self._log_prefix = f"{plan.root.replace('/', '-')}-" if plan.root else ""
+        self._reports = reports
+        self._test_runs = 0
         self._setup_attempts = 0
         self.setup_result: SetupResult | None = None
+        self._known_results = known_results
+        # Results of the commands that ran, by purpose, not yet compared with the baseline
+        self.raw_results: dict[str, CheckResult] = {}
         self._root_exists = is_plain_folder(checkout, plan.root)
         if self._root_exists:
             self.initial_files = take_snapshot(self.checkout)
@@ -130,20 +159,18 @@ class PlanRunner:
 
         for purpose in Purpose:
             if purpose in purposes or purpose is Purpose.SETUP:
-                done[purpose] = self._with_log(
-                    self._compare_with_baseline(self._run_check(purpose, done))
-                )
+                raw = self._known_results.get(purpose)
+                if raw is None:
+                    raw = self._with_log(self._run_check(purpose, done))
+                    self.raw_results[purpose] = raw
 
-        return [self._with_root(check) for check in done.values()]
+                done[purpose] = compare_result(raw, self.plan, self._baseline)
 
-    def _with_root(self, check: CheckResult) -> CheckResult:
-        if not self.plan.root or check.outcome is CheckOutcome.NOT_REQUESTED:
-            return check
-        return replace(check, summary=f"{self.plan.root}: {check.summary}")
+        return [add_root(check, self.plan) for check in done.values()]
 
     def _with_log(self, check: CheckResult) -> CheckResult:
         if self._logs:
-            path = self._logs / f"{check.name}.log"
+            path = self._logs / f"{self._log_prefix}{check.name}.log"
         else:
             path = None
 
@@ -151,23 +178,18 @@ class PlanRunner:
             return replace(check, log=str(path))
         return check
 
-    def _compare_with_baseline(self, check: CheckResult) -> CheckResult:
-        return compare_with_baseline(
-            check, self._baseline, tolerate_old_failures=self.plan.tolerates_old_failures
-        )
-
-    def run_custom_command(self, line: str) -> CheckResult:
+    def run_custom_command(self, line: str, *, network: bool = True) -> CheckResult:
         """Run a command line of the user, which may need the network.
 
         Exit status 0 is a pass.
         """
-        return self._check_from_status(line, line, self._run_command(line, line, network=True))
+        return self._check_from_status(line, line, self._run_command(line, line, network=network))
 
     def _run_check(self, purpose: Purpose, done: dict[str, CheckResult]) -> CheckResult:
         if purpose is Purpose.SETUP:
             return self._run_setup()
 
-        line = self._get_command_line(purpose)
+        line = self.get_command_line(purpose)
         if purpose is Purpose.COVERAGE and self.plan.coverage_min is not None:
             return self._check_coverage(line, done)
 
@@ -192,7 +214,7 @@ class PlanRunner:
             purpose, line, ran
         )
 
-    def _get_command_line(self, purpose: Purpose) -> str:
+    def get_command_line(self, purpose: Purpose) -> str:
         """Return the command line for a purpose.
 
         The chosen setup may override the test command.
@@ -220,12 +242,61 @@ class PlanRunner:
             name = purpose
 
         if name.replace("-", "").isalnum():
-            return self._logs / f"{name}.log"
+            return self._logs / f"{self._log_prefix}{name}.log"
 
         return None
 
-    def _run_command(self, purpose: str, line: str, *, network: bool = False) -> CommandResult:
+    def run_build(self) -> CommandResult:
+        """Run the build command of the plan."""
+        return self._run_command(Purpose.BUILD, self.get_command_line(Purpose.BUILD))
+
+    def run_test_command(
+        self, line: str, wanted: tuple[str, ...] = (), timeout_s: float | None = None
+    ) -> tuple[CommandResult, RunReport | None]:
+        """Run a test command with our reporter, if one fits.
+
+        `wanted` limits the run to some files or tests, where the reporter can select them.
+        """
+        setup = None
+        if self._reports is not None:
+            self._test_runs += 1
+            self._reports.mkdir(parents=True, mode=0o700, exist_ok=True)
+            report = self._reports / f"run-{self._test_runs}.jsonl"
+            report.unlink(missing_ok=True)
+            programs = self._get_reporters_folder(self._reports)
+            write_reporters(programs)
+            setup = add_reporter(line, report, programs, self._read_scripts(), wanted)
+
+        if setup is None:
+            return self._run_command(Purpose.TEST, line, timeout_s=timeout_s), None
+
+        ran = self._run_command(Purpose.TEST, setup.line, env=setup.env, timeout_s=timeout_s)
+        found = read_run_report(report)
+        if found is None and ran.exit_status != 0 and not ran.timed_out:
+            # The reporter may not fit this runner
+            return self._run_command(Purpose.TEST, line, timeout_s=timeout_s), None
+        return ran, found
+
+    def _get_reporters_folder(self, reports: Path) -> Path:
+        return reports.with_name(f"{reports.name}-programs")
+
+    def _read_scripts(self) -> str:
+        path = self.checkout / "package.json"
+        if not path.is_file() or path.is_symlink():
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")[:_MAX_SCRIPTS_CHARS]
+
+    def _run_command(
+        self,
+        purpose: str,
+        line: str,
+        *,
+        network: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> CommandResult:
         reaches = network or purpose == Purpose.SETUP
+        reports = self._reports if env is not None else None
         command = Command(
             argv=("sh", "-c", line),
             cwd=self.checkout,
@@ -235,12 +306,15 @@ class PlanRunner:
                 **_ENVIRONMENT,
                 "CARGO_HOME": str(self.checkout / _TOOLS_FOLDER / "cargo"),
                 "GOMODCACHE": str(self.checkout / _TOOLS_FOLDER / "go"),
+                **(env or {}),
             },
             path_prefix=self._find_bin_folders(),
             network=reaches,
-            timeout_s=self.plan.timeout_s,
+            timeout_s=min(timeout_s or self.plan.timeout_s, self.plan.timeout_s),
             access=self._access if reaches else RegistryAccessLevel.NONE,
             log=self._next_log_path(purpose),
+            readable=(self._get_reporters_folder(reports),) if reports else (),
+            writable=(reports,) if reports else (),
         )
         return self._run(command)
 
@@ -329,17 +403,21 @@ class PlanRunner:
         If a repeated run passes, the tests are flaky: the check passes, with a note.
         """
         first = check = self._run_tests_once(line)
+        if self._can_rerun_alone(line, first):
+            return self._rerun_alone(first)
 
         for attempt in range(2, self.plan.test_reruns + 2):
+            judged = excuse_old_failures(check, self.plan, self._baseline)
             if (
-                check.outcome is not CheckOutcome.FAILED
+                judged.outcome is not CheckOutcome.FAILED
                 or check.tests is None
                 or not check.tests.failed
             ):
                 break
 
             check = self._run_tests_once(line)
-            if check.outcome is CheckOutcome.PASSED and _ran_as_many(check.tests, first.tests):
+            judged = excuse_old_failures(check, self.plan, self._baseline)
+            if judged.outcome is CheckOutcome.PASSED and _ran_as_many(check.tests, first.tests):
                 note = (
                     f"flaky: passed on attempt {attempt}, failed before:"
                     f" {_format_failing_names(first.tests)}"
@@ -348,10 +426,68 @@ class PlanRunner:
 
         return first
 
+    def _can_rerun_alone(self, line: str, check: CheckResult) -> bool:
+        tests = check.tests
+        judged = excuse_old_failures(check, self.plan, self._baseline)
+        return (
+            judged.outcome is CheckOutcome.FAILED
+            and tests is not None
+            and tests.is_reported
+            and not tests.is_forged
+            and 0 < tests.failed <= _MAX_RERUN_TESTS
+            and can_select_tests(line)
+        )
+
+    def _rerun_alone(self, check: CheckResult) -> CheckResult:
+        """Run only the failed tests again. On the base, a flaky test does not fail the check."""
+        tests = check.tests
+        assert tests is not None
+        names = tuple({case.id: None for case in tests.cases if case.outcome.is_failure})
+        counts = self.count_alone(names, RERUNS_ALONE)
+        flaky = tuple(
+            FlakyTest(test=name, passed=passed, failed=failed + 1, on_base=self._baseline is None)
+            for name, (passed, failed) in counts.items()
+            if passed
+        )
+        if not flaky:
+            return check
+
+        note = f"flaky, passed when run again alone: {format_names([one.test for one in flaky])}"
+        check = replace(check, flaky=flaky, notes=(*check.notes, note))
+        if self._baseline is not None or len(flaky) < len(names):
+            return check
+        summary = f"{tests.passed} tests passed; {len(flaky)} are flaky"
+        return replace(
+            check,
+            outcome=CheckOutcome.PASSED,
+            summary=summary,
+            remedy="",
+            fault=Fault.FLAKY_TEST,
+        )
+
+    def count_alone(self, names: tuple[str, ...], runs: int) -> dict[str, tuple[int, int]]:
+        """Run only these tests, several times; return how often each passed and failed."""
+        passed: Counter[str] = Counter()
+        failed: Counter[str] = Counter()
+        for _ in range(runs):
+            _, report = self.run_test_command(self.get_command_line(Purpose.TEST), names)
+            for case in report.cases if report else ():
+                if case.outcome is TestOutcome.PASSED:
+                    passed[case.id] += 1
+                elif case.outcome.is_failure:
+                    failed[case.id] += 1
+
+        return {name: (passed[name], failed[name]) for name in names}
+
     def _run_tests_once(self, line: str) -> CheckResult:
-        ran = self._run_command(Purpose.TEST, line)
-        tests = parse_test_output(f"{ran.stdout}\n{ran.stderr}")
+        ran, report = self.run_test_command(line)
+        parsed = parse_test_output(f"{ran.stdout}\n{ran.stderr}")
+        tests = merge_report(parsed, report)
         problem = self._find_test_problem(line, ran, tests)
+        forged = find_report_problem(report, parsed) if report is not None else None
+        if forged is not None and tests is not None:
+            tests = replace(tests, is_forged=True)
+            problem = (forged, "Let the test runner report its own results, and end by itself.")
 
         if problem is None:
             assert tests is not None
@@ -369,9 +505,12 @@ class PlanRunner:
                 tests=tests,
             )
 
-        return self._excuse_old_failures(
-            _make_check(Purpose.TEST, line, ran, CheckOutcome.FAILED, *problem, tests), ran
-        )
+        check = _make_check(Purpose.TEST, line, ran, CheckOutcome.FAILED, *problem, tests)
+        if tests is not None and tests.failed:
+            output = f"{ran.stdout}\n{ran.stderr}".replace(f"{self.checkout}/", "")
+            check = replace(check, failed_tests=describe_failed_tests(output, tests.failing))
+
+        return check
 
     def _find_test_problem(
         self, line: str, ran: CommandResult, tests: TestRun | None
@@ -409,36 +548,6 @@ class PlanRunner:
             )
 
         return None
-
-    def _excuse_old_failures(self, check: CheckResult, ran: CommandResult) -> CheckResult:
-        """Pass a failed test check if every failed test also failed before the work began.
-
-        This requires that the plan tolerates old failures, and that the runner named each failed
-        test.
-        """
-        tests = check.tests
-        baseline = self._baseline
-        if tests is None or baseline is None or not self.plan.tolerates_old_failures:
-            return check
-        if ran.exit_status is None or ran.exit_status not in (1, baseline.test_status):
-            return check
-
-        old = baseline.old_failures(tests)
-        if not tests.failed == len(old) == len(tests.failing) or tests.executed < max(
-            self.plan.min_tests, 1
-        ):
-            return check
-
-        note = f"already failing before the work began: {format_names(old)}"
-        summary = f"{tests.passed} tests passed; {tests.failed} fail as before"
-        changes = {
-            "outcome": CheckOutcome.PASSED,
-            "summary": summary,
-            "remedy": "",
-            "notes": (*check.notes, note),
-        }
-
-        return replace(check, **changes)
 
     def _check_coverage(self, line: str, done: dict[str, CheckResult]) -> CheckResult:
         """Run the coverage command, if there is one, and check the report.
@@ -520,6 +629,53 @@ class PlanRunner:
             ) from None
 
 
+def compare_result(raw: CheckResult, plan: CommandPlan, baseline: Baseline | None) -> CheckResult:
+    """Compare the result of a command with the baseline; the result may be a recorded one."""
+    return compare_with_baseline(
+        excuse_old_failures(raw, plan, baseline),
+        baseline,
+        tolerate_old_failures=plan.tolerates_old_failures,
+    )
+
+
+def add_root(check: CheckResult, plan: CommandPlan) -> CheckResult:
+    """Name the plan's root in the summary of a check."""
+    if not plan.root or check.outcome is CheckOutcome.NOT_REQUESTED:
+        return check
+    return replace(check, summary=f"{plan.root}: {check.summary}", root=plan.root)
+
+
+def excuse_old_failures(
+    check: CheckResult, plan: CommandPlan, baseline: Baseline | None
+) -> CheckResult:
+    """Pass a failed test check if every failed test also failed before the work began.
+
+    This requires that the plan tolerates old failures, and that the runner named each failed test.
+    """
+    tests = check.tests
+    if check.name != Purpose.TEST or check.outcome is not CheckOutcome.FAILED:
+        return check
+    if tests is None or baseline is None or not plan.tolerates_old_failures or tests.is_forged:
+        return check
+    if check.exit_status is None or check.exit_status not in (1, baseline.test_status):
+        return check
+
+    old = baseline.old_failures(tests)
+    if not tests.failed == len(old) == len(tests.failing) or tests.executed < max(
+        plan.min_tests, 1
+    ):
+        return check
+
+    note = f"already failing before the work began: {format_names(old)}"
+    return replace(
+        check,
+        outcome=CheckOutcome.PASSED,
+        summary=f"{tests.passed} tests passed; {tests.failed} fail as before",
+        remedy="",
+        notes=(*check.notes, note),
+    )
+
+
 def is_plain_folder(checkout: Path, root: str) -> bool:
     """Return True if `root` is a folder of the checkout.
 
@@ -584,7 +740,7 @@ def _find_missing_program(ran: CommandResult) -> str:
 
 def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str, str]:
     """Return a summary of a failed command, and the remedy."""
-    shown = to_one_line(line)
+    shown = to_one_line(describe_command(line))
     if purpose is Purpose.SETUP and _classify_fault(purpose, ran) is Fault.NETWORK:
         remedy = (
             f'Connect, or set `setup = ""` in [checks.PROFILE] of phasegate.toml if `{shown}` is'
@@ -617,7 +773,10 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
             remedy,
         )
 
-    return f"exit status {ran.exit_status}", f"Run `{shown}` and fix the problems it reports."
+    summary = f"exit status {ran.exit_status}"
+    if purpose == Purpose.SETUP and (cause := find_cause(f"{ran.stdout}\n{ran.stderr}")):
+        summary += f": {cause}"
+    return summary, f"Run `{shown}` and fix the problems it reports."
 
 
 def _has_only_warnings(line: str, ran: CommandResult) -> bool:

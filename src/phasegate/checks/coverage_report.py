@@ -46,7 +46,7 @@ def read_coverage(path: Path) -> CoverageCounts:
     """Parse a coverage report. The format is detected from the content, not the
     name.
     """
-    data = _read_report(path)
+    data = read_report(path)
     try:
         counted = _find_parser(data)(data)
     except (ValueError, RecursionError, expat.ExpatError) as error:
@@ -60,7 +60,8 @@ def read_coverage(path: Path) -> CoverageCounts:
     return counted
 
 
-def _read_report(path: Path) -> bytes:
+def read_report(path: Path) -> bytes:
+    """Read a report, which the run may have left in any state."""
     try:
         if path.is_symlink() or not path.is_file():
             raise InvalidCoverageReport("it is not a regular file")
@@ -76,10 +77,11 @@ def find_uncounted_files(counted: CoverageCounts, paths: Iterable[str]) -> list[
     """Return the files that the report omits although it lists other files of the same type."""
     kinds = {PurePosixPath(name).suffix for name in counted.files}
     asked = [path for path in paths if PurePosixPath(path).suffix in kinds]
-    return [path for path in asked if not any(_is_same_file(path, name) for name in counted.files)]
+    return [path for path in asked if not any(is_same_file(path, name) for name in counted.files)]
 
 
-def _is_same_file(path: str, name: str) -> bool:
+def is_same_file(path: str, name: str) -> bool:
+    """Return True if a name in a report means this path: reports may shorten or extend it."""
     return f"/{name}".endswith(f"/{path}") or f"/{path}".endswith(f"/{name}")
 
 

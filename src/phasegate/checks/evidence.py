@@ -10,8 +10,10 @@ from enum import StrEnum
 
 import msgspec
 
+from phasegate.checks.failed_tests import FailedTest
 from phasegate.checks.test_output import TestRun
 from phasegate.core.machine.retry import Fault
+from phasegate.core.test_strength.model import FlakyTest
 
 # Exit status of a shell if the command does not exist
 _EXIT_NOT_FOUND = 127
@@ -41,13 +43,23 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     # Excerpt of the output, sanitized and truncated
     excerpt: str = ""
     tests: TestRun | None = None
+    # The run of the same command before the work began
+    tests_before: TestRun | None = None
+    # The failed tests that the work is responsible for, with their assertions
+    failed_tests: tuple[FailedTest, ...] = ()
     coverage_percent: float | None = None
     # Output lines of a failed command that runs no tests, for comparison with the baseline
     findings: tuple[str, ...] = ()
+    # Tests that failed, and passed when they were run again alone
+    flaky: tuple[FlakyTest, ...] = ()
     # The file with the complete output
     log: str = ""
     # Kind of the failure, also of one that disappeared on a retry
     fault: Fault | None = None
+    # The folder of the checkout in which the command ran
+    root: str = ""
+    # The command ran earlier, on the same tree
+    is_recorded: bool = False
 
     @property
     def is_system_program_missing(self) -> bool:

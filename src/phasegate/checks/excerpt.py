@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from phasegate.core.text.escapes import sanitize_for_terminal
 from phasegate.core.text.wording import join_names, shorten
 
@@ -28,6 +30,36 @@ def make_excerpt(text: str) -> str:
         lines[HEAD_LINES:-TAIL_LINES] = [f"[... {left_out} lines omitted ...]"]
 
     return "\n".join(lines)
+
+
+# Lines in which a package manager says why it failed, the most specific first
+_CAUSES = tuple(
+    re.compile(pattern, re.I | re.M)
+    for pattern in (
+        r"^.*requires at least Node\.js v?[\d.]+.*(?:\n.*current version of Node\.js.*)?",
+        r"^.*engine \"?node\"? is incompatible.*",
+        r"^.*requires a different python.*",
+        r"^.*multiple top-level packages discovered.*",
+        r"^.*no matching (?:distribution|version) found.*",
+        r"^.*could not find a version that satisfies.*",
+        r"^.*404 +'[^']+' is not in.*",
+        r"^.*(?:\S+: (?:command )?not found|no such file or directory).*",
+        r"^(?:npm |pnpm )?(?:err!|error|fatal|ERR_\w+)\b.{8,}",
+    )
+)
+_NO_CAUSE = re.compile(r"Node\.js v[\d.]+|.*complete log of this run.*|\s*", re.I)
+
+
+def find_cause(output: str) -> str:
+    """Return the line of an output that names the cause of a failure, else its last line."""
+    text = sanitize_for_terminal(output[-_MAX_SCANNED_CHARS:])
+    for pattern in _CAUSES:
+        found = pattern.search(text)
+        if found:
+            return to_one_line(found[0])
+
+    lines = [line for line in text.splitlines() if not _NO_CAUSE.fullmatch(line)]
+    return to_one_line(lines[-1]) if lines else ""
 
 
 def to_one_line(text: str, max_chars: int = 200) -> str:

@@ -65,6 +65,19 @@ def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[Fal
     return [FalseClaim(to_one_line(claim), to_one_line(truth)) for claim, truth in found]
 
 
+def find_false_failure_claims(
+    response: AgentResponse, commits: Sequence[Commit], duration_s: float
+) -> list[FalseClaim]:
+    """Return the false claims of a failure response: nothing was checked, but git and the clock are
+    known.
+    """
+    found = [
+        *_find_false_commits((response.commits or ())[:MAX_CLAIMS], commits),
+        *_find_false_duration(response.duration_seconds, duration_s),
+    ]
+    return [FalseClaim(to_one_line(claim), to_one_line(truth)) for claim, truth in found]
+
+
 def _find_false_commits(
     claimed: Sequence[ReportedCommit], real: Sequence[Commit]
 ) -> list[FalseClaim]:

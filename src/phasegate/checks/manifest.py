@@ -6,7 +6,7 @@ has a remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,10 @@ from phasegate.checks.plan import CommandPlan, CommandRunner, Purpose
 from phasegate.checks.secrets import ALLOW_MARKER, AddedContent, find_secrets
 from phasegate.checks.setup import SetupCacheSlot
 from phasegate.checks.snapshot import TreeSnapshot, find_changed_files, take_snapshot
+from phasegate.core.detection.dependency_rules import RuleViolation
 from phasegate.core.plan.commits import Commit, find_unlabelled_commits
 
+RULES_CHECK = "governance"
 _PROOF_CHECKS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
 
 
@@ -40,6 +42,8 @@ class HarvestedWork(msgspec.Struct, frozen=True, kw_only=True):
     # A clean checkout of the harvested tree, which the checks may modify
     checkout: Path
     deliverables: tuple[str, ...]
+    # Deliverables that may stay as they were
+    may_stay_unchanged: tuple[str, ...] = ()
     # Paths that differ from the base
     changed_paths: tuple[str, ...]
     # Commits since the base
@@ -48,6 +52,8 @@ class HarvestedWork(msgspec.Struct, frozen=True, kw_only=True):
     added_content: Iterable[AddedContent]
     # Blob ids of the files in the harvested tree, by path
     blobs: Mapping[str, str]
+    # Violations of the package's rules about dependencies and frozen files
+    rule_violations: tuple[RuleViolation, ...] = ()
     # Changes that are in no commit
     uncommitted: tuple[str, ...] = ()
 
@@ -68,38 +74,59 @@ def gather_evidence(
     cache_slot: SetupCacheSlot | None = None,
     *,
     other_roots: Sequence[RootPlan] = (),
+    logs: Path | None = None,
+    reports: Path | None = None,
+    known_checks: Sequence[CheckResult] | None = None,
+    on_finished: Callable[[PlanRunner], None] = lambda _: None,
 ) -> Evidence:
     """Run all checks of the work and return their results.
 
     A failed check does not stop the others, so that an agent can fix everything in one round.
-    `other_roots` are further roots of the tree that are checked with their own plans.
+    `other_roots` are further roots of the tree that are checked with their own plans. With
+    `known_checks`, the results of all commands on this tree, no command is run. `on_finished` is
+    called with each runner after its commands. `logs` is a folder for the complete output of each
+    command, `reports` one for the reports of test runs.
     """
-    asks = (RootPlan(plan, baseline, cache_slot), *other_roots)
-    benches = [
-        PlanRunner(ask.plan, work.checkout, run, ask.cache_slot, ask.baseline) for ask in asks
-    ]
-    if not plan.root:
-        before = benches[0].initial_files
-    else:
-        before = take_snapshot(work.checkout)
-
+    roots = (RootPlan(plan, baseline, cache_slot), *other_roots)
     checks = [
         _check_changes(work),
         _check_deliverables(work),
         _check_commits(work),
         _check_uncommitted(work),
         _check_secrets(work.added_content),
+        _check_rules(work.rule_violations),
     ]
+    # Nothing is installed or run that the package may not add
+    if work.rule_violations:
+        return Evidence(tuple(checks))
 
-    for bench in benches:
-        checks += bench.run_checks(get_requested_purposes(bench.plan))
+    if known_checks is not None:
+        checks += known_checks
+        kept = passed_check("tree kept", "the recorded commands did not change the tree")
+    else:
+        runners = [
+            PlanRunner(
+                root.plan,
+                work.checkout,
+                run,
+                root.cache_slot,
+                root.baseline,
+                logs=logs,
+                reports=reports / str(number) if reports else None,
+            )
+            for number, root in enumerate(roots)
+        ]
+        before = take_snapshot(work.checkout) if plan.root else runners[0].initial_files
+        for runner in runners:
+            checks += runner.run_checks(get_requested_purposes(runner.plan))
+            on_finished(runner)
 
-    if all(ask.plan.coverage_min is None for ask in asks):
+        kept = _check_tree_untouched(runners, before, work)
+
+    if all(root.plan.coverage_min is None for root in roots):
         checks.append(not_requested_check(Purpose.COVERAGE, "no threshold is set"))
 
-    return Evidence(
-        (*checks, _check_tree_untouched(benches, before, work), *_check_verified(checks))
-    )
+    return Evidence((*checks, kept, *_check_verified(checks)))
 
 
 def get_requested_purposes(plan: CommandPlan) -> tuple[Purpose, ...]:
@@ -133,7 +160,19 @@ def _check_deliverables(work: HarvestedWork) -> CheckResult:
         remedy = "Write each deliverable at exactly this path, as a non-empty regular file."
         return failed_check("deliverables", "; ".join(problems[:20]), remedy, problems[20:])
 
-    return passed_check("deliverables", f"all {len(found)} exist and are not empty")
+    unchanged = [path for path in work.deliverables if path not in work.changed_paths]
+    due = [to_one_line(path) for path in unchanged if path not in work.may_stay_unchanged]
+    # That nothing was changed at all is reported by the check `changes`
+    if due and work.changed_paths:
+        remedy = (
+            "Change each of them as the package asks. If one is right as it is, say so in your "
+            "answer: the plan must then list it under `Unchanged` of its task, or under "
+            "`may_stay_unchanged` of the package."
+        )
+        return failed_check("deliverables", f"not changed: {format_names(due)}", remedy)
+
+    notes = [f"not changed, which the plan permits: {format_names(unchanged)}"] if unchanged else []
+    return passed_check("deliverables", f"all {len(found)} exist and are not empty", notes)
 
 
 def _check_commits(work: HarvestedWork) -> CheckResult:
@@ -180,6 +219,16 @@ def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
         return failed_check("secrets", f"{len(bad)} found: {format_names(bad)}", remedy, notes)
 
     return passed_check("secrets", "no known kind of secret was added", notes)
+
+
+def _check_rules(violations: Sequence[RuleViolation]) -> CheckResult:
+    if not violations:
+        return passed_check(RULES_CHECK, "no rule about dependencies or frozen files is violated")
+
+    approvals = ", ".join(dict.fromkeys(one.approval for one in violations))
+    remedy = f"Undo it. Only the user can permit it: phasegate scope allow WPnn {approvals}"
+    reasons = [to_one_line(one.reason, 300) for one in violations]
+    return failed_check(RULES_CHECK, "; ".join(reasons[:20]), remedy, reasons[20:])
 
 
 def _check_tree_untouched(

@@ -92,6 +92,9 @@ class Command(msgspec.Struct, frozen=True):
     purpose: str = ""
     # The whole checkout, if `cwd` is a folder in it
     whole_checkout: Path | None = None
+    # Further folders that it may read, or write to
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
 
 
 class CommandResult(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phasegate.checks.evidence import CheckOutcome, CheckResult, not_requested_check, passed_check
-from phasegate.checks.excerpt import make_excerpt, to_one_line
+from phasegate.checks.excerpt import to_one_line
 from phasegate.checks.plan import CommandPlan, CommandResult, Purpose
 from phasegate.checks.setup_cache import CachedSetup, SetupCache, remove_added_files
 from phasegate.checks.snapshot import TreeSnapshot
@@ -250,8 +250,7 @@ def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _Setup
 
 def _describe_attempt(attempt: _SetupAttempt) -> str:
     if attempt.check.outcome is CheckOutcome.FAILED:
-        last_line = make_excerpt(attempt.check.excerpt).strip().rpartition("\n")[2]
-        what = f"{attempt.check.summary} {last_line}"
+        what = attempt.check.summary
     elif attempt.collected:
         what = f"{attempt.collected.tests} tests found, {attempt.collected.errors} errors"
     else:

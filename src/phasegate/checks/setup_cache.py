@@ -2,9 +2,9 @@
 
 Every checkout that is derived from such a tree can use its result. A setup runs code from its tree,
 and its result could contain anything. Therefore an agent's tree never fills the cache. The key
-covers the whole tree, the candidates and the machine. A virtual environment contains the path of
-its checkout: an entry lists the files with that path, and they are rewritten for the checkout that
-the entry is copied into.
+covers the inputs of the setup, the candidates and the machine. A virtual environment contains the
+path of its checkout: an entry lists the files with that path, and they are rewritten for the
+checkout that the entry is copied into.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from phasegate.core.paths.repo_path import list_path_and_parents
 from phasegate.typed import read_json
 
 MAX_CACHE_ENTRIES = 8
+_PROSE_SUFFIXES = (".md", ".rst", ".adoc", ".po", ".pot")
+_PROSE_NAMES = ("README", "CHANGELOG", "CHANGES", "LICENSE", "LICENCE", "COPYING", "AUTHORS")
 _METADATA_FILE = "about.json"
 _FILES_FOLDER = "files"
 _MAX_REWRITTEN_BYTES = 4_000_000
@@ -60,12 +62,13 @@ class CachedSetup(msgspec.Struct, frozen=True):
     rewritten: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     duration_s: float = 0.0
+    size_bytes: int = 0
 
 
-def make_cache_key(tree: str, plan: CommandPlan) -> str:
-    """Return the cache key of a setup: a hash of the tree, the candidates and the machine."""
+def make_cache_key(inputs: str, plan: CommandPlan) -> str:
+    """Return the cache key of a setup: a hash of its inputs, the candidates and the machine."""
     parts = (
-        tree,
+        inputs,
         msgspec.json.encode([plan.setups, plan.commands.get("setup", "")]).hex(),
         sys.platform,
         os.uname().machine,
@@ -78,26 +81,38 @@ def make_cache_key(tree: str, plan: CommandPlan) -> str:
     return digest.hexdigest()
 
 
+def is_prose(path: str) -> bool:
+    """Return True for a file that people read: no setup depends on its text."""
+    name = path.rpartition("/")[2]
+    return name.endswith(_PROSE_SUFFIXES) or name.partition(".")[0] in _PROSE_NAMES
+
+
 def is_setup_input(path: str, plan: CommandPlan) -> bool:
     """Return True if a change of this file can affect the setup, judging by the file's name."""
+    lines = [plan.commands.get("setup", ""), *(candidate.command for candidate in plan.setups)]
+    if path in {word.removeprefix("./") for line in lines for word in _WORD.findall(line)}:
+        return True
+    if is_prose(path):
+        return False
     if any(candidate.compiles_sources for candidate in plan.setups):
         return True
 
     name = path.rpartition("/")[2]
     if name in MANIFESTS or name in plan.lock_files or is_requirements_file(name):
         return True
-
-    lines = [plan.commands.get("setup", ""), *(candidate.command for candidate in plan.setups)]
-    return path in {word.removeprefix("./") for line in lines for word in _WORD.findall(line)} or (
-        "/" not in path and path.endswith(_ROOT_SCRIPTS)
-    )
+    return "/" not in path and path.endswith(_ROOT_SCRIPTS)
 
 
 class SetupCache:
-    """A folder of setup results. Each entry is created atomically."""
+    """A folder of setup results. Each entry is created atomically.
 
-    def __init__(self, folder: Path) -> None:
+    When the results need more than `max_bytes`, the least recently used ones are removed. The
+    newest one is kept: without it, every check would run the setup again.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
+        self._max_bytes = max_bytes
 
     def find_entry(self, key: str) -> CachedSetup | None:
         try:
@@ -158,7 +173,12 @@ class SetupCache:
                 _copy_path(checkout / path, draft / _FILES_FOLDER / path)
 
             holding = tuple(_find_files_containing(draft / _FILES_FOLDER, str(checkout)))
-            whole = msgspec.structs.replace(about, checkout=str(checkout), rewritten=holding)
+            whole = msgspec.structs.replace(
+                about,
+                checkout=str(checkout),
+                rewritten=holding,
+                size_bytes=_measure_folder(draft / _FILES_FOLDER),
+            )
             (draft / _METADATA_FILE).write_bytes(msgspec.json.encode(whole))
             draft.rename(self._folder / key)
         except OSError:
@@ -169,8 +189,14 @@ class SetupCache:
 
     def _evict_oldest(self) -> None:
         entries = [entry for entry in self._folder.iterdir() if not entry.name.startswith(".")]
-        for entry in sorted(entries, key=lambda entry: entry.stat().st_mtime)[:-MAX_CACHE_ENTRIES]:
-            shutil.rmtree(entry, ignore_errors=True)
+        entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+        used_bytes = 0
+
+        for number, entry in enumerate(entries):
+            about = self.find_entry(entry.name)
+            used_bytes += about.size_bytes if about else 0
+            if number and (number >= MAX_CACHE_ENTRIES or used_bytes > self._max_bytes):
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def find_programs(
@@ -191,6 +217,14 @@ def find_programs(
                     found.setdefault(file.name, str(file.relative_to(checkout)))
 
     return tuple(found.values())
+
+
+def _measure_folder(folder: Path) -> int:
+    return sum(
+        os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118 - many files
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 def _find_files_containing(folder: Path, path: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from phasegate.core.test_strength.model import ReportedTest
 from phasegate.typed import read_json
 
 MAX_FAILING_NAMES = 2_000
@@ -30,6 +31,13 @@ class TestRun(msgspec.Struct, frozen=True):
     passed: int
     failed: int
     failing: tuple[str, ...] = ()
+    # 0 also if the runner does not report it
+    skipped: int = 0
+    # Every test, if our reporter ran; empty in reports that were stored without it
+    cases: tuple[ReportedTest, ...] = ()
+    is_reported: bool = False
+    # The output claims more than was reported
+    is_forged: bool = False
 
     @property
     def executed(self) -> int:
@@ -54,6 +62,7 @@ def parse_test_output(output: str) -> TestRun | None:
         runner=", ".join(run.runner for run in found),
         passed=sum(run.passed for run in found),
         failed=sum(run.failed for run in found),
+        skipped=sum(run.skipped for run in found),
         failing=tuple(dict.fromkeys(name for run in found for name in run.failing))[
             :MAX_FAILING_NAMES
         ],
@@ -101,9 +110,20 @@ def _count_words(text: str) -> Counter[str]:
 
 
 def _make_test_run(
-    runner: str, passed: int, failed: int, lines: Iterable[str], failing: str
+    runner: str,
+    passed: int,
+    failed: int,
+    lines: Iterable[str],
+    failing: str,
+    skipped: int = 0,
 ) -> TestRun:
-    return TestRun(runner, max(passed, 0), failed, _extract_names(lines, failing) if failed else ())
+    return TestRun(
+        runner=runner,
+        passed=max(passed, 0),
+        failed=failed,
+        failing=_extract_names(lines, failing) if failed else (),
+        skipped=skipped,
+    )
 
 
 def _make_numbered_parser(
@@ -134,7 +154,9 @@ def _make_numbered_parser(
         else:
             passed = counts["total"] - failed - counts["skipped"]
 
-        return _make_test_run(runner, passed, max(failed, 0), lines, failing)
+        return _make_test_run(
+            runner, passed, max(failed, 0), lines, failing, skipped=counts["skipped"]
+        )
 
     return read
 
@@ -152,7 +174,9 @@ def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> Out
 
         counts = sum((_count_words(match[1]) for match in ends), Counter[str]())
         files = sum(int(match[1]) for match in _match_lines(lines, broken))
-        return _make_test_run(runner, counts["passed"], counts["failed"] or files, lines, failing)
+        skipped = counts["skipped"] + counts["todo"]
+        failed = counts["failed"] or files
+        return _make_test_run(runner, counts["passed"], failed, lines, failing, skipped)
 
     return read
 
@@ -170,7 +194,8 @@ def _parse_pytest(lines: list[str]) -> TestRun | None:
     passed = counts["passed"] + counts["xfailed"] + counts["xpassed"]
     failed = counts["failed"] + counts["error"] + counts["errors"]
 
-    return _make_test_run("pytest", passed, failed, lines, r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$")
+    failing = r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$"
+    return _make_test_run("pytest", passed, failed, lines, failing, counts["skipped"])
 
 
 def _parse_unittest(lines: list[str]) -> TestRun | None:
@@ -199,6 +224,7 @@ def _parse_unittest(lines: list[str]) -> TestRun | None:
         failed,
         lines,
         r"(?:FAIL|ERROR): (.+)$",
+        details["skipped"],
     )
 
 
@@ -223,7 +249,10 @@ def _parse_go(lines: list[str]) -> TestRun | None:
         match[1] == "ok" for match in packages
     )
 
-    return TestRun("go test", passed, len(failing), failing)
+    skipped = len(_match_lines(lines, r"\s*--- SKIP: "))
+    return TestRun(
+        runner="go test", passed=passed, failed=len(failing), failing=failing, skipped=skipped
+    )
 
 
 class _GoEvent(msgspec.Struct):
@@ -248,7 +277,11 @@ def _parse_go_json(lines: list[str]) -> TestRun | None:
     broken = tuple(event.Package for event in ends if event.Action == "fail" and not event.Test)
     passed = sum(event.Action == "pass" and bool(event.Test) for event in ends)
 
-    return TestRun("go test -json", passed, len(failing or broken), failing or broken)
+    skipped = sum(event.Action == "skip" and bool(event.Test) for event in events)
+    failing = failing or broken
+    return TestRun(
+        runner="go test -json", passed=passed, failed=len(failing), failing=failing, skipped=skipped
+    )
 
 
 def _parse_go_event(line: str) -> _GoEvent | None:
@@ -268,14 +301,17 @@ def _parse_mocha(lines: list[str]) -> TestRun | None:
     # The runner repeats the failures with details after the summary
     named = lines[: at[-1]]
 
-    return _make_test_run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
+    pending = sum(int(match[1]) for match in _match_lines(lines, r"\s+([0-9]{1,8}) pending$"))
+    return _make_test_run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$", pending)
 
 
 _MOCHA_PASSING = r"\s+([0-9]{1,8}) passing \([0-9.]+[a-z]+\)$"
 
 
 def _parse_node(lines: list[str]) -> TestRun | None:
-    counts = _count_by_word(lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled) (?P<number>[0-9]{1,8})$")
+    counts = _count_by_word(
+        lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled|skipped|todo) (?P<number>[0-9]{1,8})$"
+    )
     if "pass" not in counts:
         return None
 
@@ -286,7 +322,12 @@ def _parse_node(lines: list[str]) -> TestRun | None:
     failing = r"\s*(?:not ok [0-9]+ - (.+)|✖ (.+) \([0-9.]+ms\))$"
 
     return _make_test_run(
-        "node --test", counts["pass"] - files, counts["fail"] + counts["cancelled"], lines, failing
+        "node --test",
+        counts["pass"] - files,
+        counts["fail"] + counts["cancelled"],
+        lines,
+        failing,
+        counts["skipped"] + counts["todo"],
     )
 
 
@@ -363,7 +404,7 @@ _PARSERS: tuple[OutputParser, ...] = (
     _make_numbered_parser(
         "cargo test",
         r"test result: (?:ok|FAILED)\. (?P<passed>[0-9]{1,8}) passed; (?P<failed>[0-9]{1,8})"
-        r" failed;",
+        r" failed;(?: (?P<skipped>[0-9]{1,8}) ignored)?",
         r"test (.+?) \.\.\. FAILED$",
     ),
     _make_numbered_parser(

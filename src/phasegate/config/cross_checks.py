@@ -11,9 +11,10 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from phasegate.config.settings import MAX_ATTEMPTS, Config, PathSettings, StorageSettings
-from phasegate.core.agents.harnesses import ACP, COMMAND, HARNESSES
+from phasegate.core.agents.harnesses import ACP, COMMAND
+from phasegate.core.credentials import find_storage_key_refusal
 from phasegate.core.detection.project_kind import LANGUAGE_TITLES
-from phasegate.core.workflow.workflows import (
+from phasegate.core.workflow.workflow_phases import (
     DESCRIPTION_NOUNS,
     WORKFLOWS,
     find_phases_problem,
@@ -249,14 +250,9 @@ def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
             "name both variables",
         )
 
-    known = {key for row in HARNESSES.values() for key in row.key_variables}
-    # An access key is sent in clear: a provider's key must not go to a storage server.
-    for name in known.intersection(named):
-        yield ConfigProblem(
-            ("storage", "access_key_env"),
-            f"{name} is the key of an agent, not of a bucket",
-            "use another variable",
-        )
+    refused = find_storage_key_refusal(named)
+    if refused is not None:
+        yield ConfigProblem(("storage", "access_key_env"), *refused)
 
 
 def _collect_phase_keys(config: Config) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Read the layers of the configuration: file, environment and flags.
+"""Read the layers of the configuration: files, environment and flags.
 
 Each layer yields values by key, with the location of each value.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.config.trust import TRUST_VARIABLE
 from phasegate.errors import ConfigError
 from phasegate.files.text_file import read_text_file
 
@@ -25,6 +26,8 @@ ENV_PREFIX = "PHASEGATE_"
 JOB_VARIABLES = frozenset(
     {"PHASEGATE_JOB", "PHASEGATE_PHASE", "PHASEGATE_WORKFLOW_PHASE", "PHASEGATE_ROUND"}
 )
+# Variables that are not settings: see config/trust.py.
+_OTHER_VARIABLES = JOB_VARIABLES | {TRUST_VARIABLE}
 # Names from the specification; they apply to all agents.
 AGILEPLUS_VARIABLES: dict[str, Key] = {
     "AGILEPLUS_AGENT_TIMEOUT": ("agents", "*", "timeout_s"),
@@ -86,8 +89,16 @@ def read_config_file(path: Path) -> str | None:
     return read_text_file(path, MAX_FILE_BYTES, follow_link=True).text.removeprefix("\ufeff")
 
 
-def parse_file_values(text: str, name: str) -> Iterator[RawSetting]:
-    """Yield the values of the file in their order.
+def locate_user_config(environ: Mapping[str, str]) -> Path:
+    """Return the path of the user's own configuration file, which may not exist."""
+    named = environ.get("XDG_CONFIG_HOME", "")
+    if named.startswith("/"):
+        return Path(named, "phasegate/config.toml")
+    return Path("~/.config/phasegate/config.toml").expanduser()
+
+
+def parse_file_values(text: str, name: str, layer: str = "file") -> Iterator[RawSetting]:
+    """Yield the values of a file in their order.
 
     An empty table, and one below the maximum depth, is a value of its own.
     """
@@ -105,7 +116,7 @@ def parse_file_values(text: str, name: str) -> Iterator[RawSetting]:
             None,
         )
         place = f"{name}:{line}" if line else name
-        yield RawSetting(key, value, ValueSource("file", place), is_text=False)
+        yield RawSetting(key, value, ValueSource(layer, place), is_text=False)
 
 
 def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]:
@@ -115,7 +126,7 @@ def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]
     Variables that Phasegate sets for a job are skipped.
     """
     names = sorted(
-        name for name in environ if name.startswith(ENV_PREFIX) and name not in JOB_VARIABLES
+        name for name in environ if name.startswith(ENV_PREFIX) and name not in _OTHER_VARIABLES
     )
     keys: dict[str, Key] = {
         name: tuple(name.removeprefix(ENV_PREFIX).split("__")) for name in names

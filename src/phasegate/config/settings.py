@@ -54,10 +54,10 @@ class AlreadyFailingPolicy(StrEnum):
 
 
 class FinalReview(StrEnum):
-    """Scope of the last review before a merge, from the second round on."""
+    """Scope of the reviews of a package from the second round on."""
 
     FULL = "full"
-    # Only the changes since the previous review.
+    # Only the changes since the previous review, where that saves more than it costs.
     DELTA = "delta"
 
 
@@ -119,16 +119,23 @@ class AgentSettings(SettingsTable, frozen=True):
 class RunSettings(SettingsTable, frozen=True):
     """How workflows and work packages are run: `[run]`."""
 
+    # The workflow of `phasegate run "SENTENCE"`.
+    workflow: NonEmptyText = "feature"
     max_review_cycles: PositiveInt = 5
     max_revisions: PositiveInt = 3
     parallel: PositiveInt = 2
     # Agents that each attempt every package; the best attempt is used.
     competing_agents: tuple[str, ...] = ()
-    final_review: FinalReview = FinalReview.FULL
+    final_review: FinalReview = FinalReview.DELTA
+    # At most so many packages per feature; 1: one agent does all tasks. None: as planned.
+    packages: PositiveInt | None = None
+    # Skip what a small, low-risk change does not need: planning phases, a second review of one
+    # package, reviewers of green commands. `run --full` runs everything once.
+    fit_to_size: bool = True
     sandbox: SandboxMode = SandboxMode.AUTO
     # Hosts that setup commands may reach. Empty: every host, and none at `offline`.
     setup_allowed_hosts: tuple[HostPattern, ...] = ()
-    # Whether the documents of the feature are part of the merge.
+    # False: like `documents = "none"` in `[deliver]`.
     merge_feature_folder: bool = True
     # How long an agent waits for the answer to its question.
     question_timeout_s: Seconds = 300
@@ -151,6 +158,8 @@ class LimitSettings(SettingsTable, frozen=True):
     job_disk_mib: PositiveInt = 32_768
     # Per process.
     job_open_files: PositiveInt = 16_384
+    # Cached setups of the repository; the least recently used ones are removed.
+    setup_cache_mib: PositiveInt = 4_096
 
 
 class CheckSettings(SettingsTable, frozen=True):
@@ -167,7 +176,28 @@ class CheckSettings(SettingsTable, frozen=True):
     coverage: str | None = None
     lint: str | None = None
     typecheck: str | None = None
+    # A security scan, whose findings are given to the reviewer of the whole feature
+    scan: str | None = None
     coverage_min: Percent | None = None
+
+
+class EvidenceSettings(SettingsTable, frozen=True):
+    """How acceptance tests are written, and the strength of a package's tests is measured."""
+
+    # Workflows in which acceptance tests are written and sealed before the code.
+    acceptance: tuple[NonEmptyText, ...] = ("feature",)
+    # Compare with the base's tests, revert the change, and look for weakened tests.
+    enabled: bool = True
+    # Change the changed lines and see whether a test notices.
+    mutants: bool = True
+    # Time for all of it, as a multiple of the time of one test run.
+    max_suite_ratio: Annotated[float, Meta(ge=0, le=100)] = 2
+    # Time that is always available, for test runs of a few seconds.
+    min_time_s: Seconds = 20
+    # Patterns of test files, in addition to the usual names.
+    test_files: tuple[NonEmptyText, ...] = ()
+    # How long a flaky test neither rejects nor proves anything.
+    quarantine_days: PositiveInt = 14
 
 
 class WorkflowSettings(SettingsTable, frozen=True):
@@ -198,7 +228,8 @@ class PathSettings(SettingsTable, frozen=True):
     configuration.
     """
 
-    project_file: NonEmptyText = "agentd/project.md"
+    # If it has this default, an existing agentd/project.md takes precedence.
+    project_file: NonEmptyText = ".agentd/project.md"
     templates: NonEmptyText = "templates/system"
     features: NonEmptyText = "kitty-specs"
     worktrees: NonEmptyText = ".worktrees"
@@ -233,6 +264,26 @@ class MergeSettings(SettingsTable, frozen=True):
     labels: tuple[NonEmptyText, ...] = ()
     method: MergeMethod = MergeMethod.MERGE
     use_merge_queue: bool = False
+
+
+class DeliveredDocuments(StrEnum):
+    """Which documents of a feature are merged; all of them stay in the record."""
+
+    # The specification as built, with the decisions.
+    ONE = "one"
+    # The whole folder of the feature, with the history of the branch.
+    ALL = "all"
+    NONE = "none"
+
+
+class DeliverSettings(SettingsTable, frozen=True):
+    """What is merged besides code and tests: `[deliver]`."""
+
+    documents: DeliveredDocuments = DeliveredDocuments.ONE
+    # Path of the one document. `{slug}` is the feature, `{features}` is `[paths] features`.
+    document: NonEmptyText = "{features}/{slug}/spec.md"
+    # Whether an entry is written to the changelog that the project keeps.
+    changelog: bool = True
 
 
 class ForgeKind(StrEnum):
@@ -318,12 +369,14 @@ class Config(SettingsTable, frozen=True):
     run: RunSettings = RunSettings()
     limits: LimitSettings = LimitSettings()
     checks: Mapping[str, CheckSettings] = msgspec.field(default_factory=dict)
+    evidence: EvidenceSettings = EvidenceSettings()
     workflows: Mapping[str, WorkflowSettings] = msgspec.field(default_factory=dict)
     paths: PathSettings = PathSettings()
     protect: ProtectSettings = ProtectSettings()
     mcp: McpSettings = McpSettings()
     notify: NotifySettings = NotifySettings()
     merge: MergeSettings = MergeSettings()
+    deliver: DeliverSettings = DeliverSettings()
     forge: ForgeSettings = ForgeSettings()
     storage: StorageSettings = StorageSettings()
     fleet: FleetSettings = FleetSettings()

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import NamedTuple
 
-from phasegate.config import load_config
+from phasegate.config.load import load_config
 from phasegate.config.settings import StorageSettings
 from phasegate.engine.project.project import Project
 from phasegate.errors import (
@@ -27,11 +27,10 @@ from phasegate.errors import (
     TemporarilyUnavailable,
 )
 from phasegate.files.durable_write import make_folder, replace_file
-from phasegate.storage.audit import AuditReport
-from phasegate.storage.bucket.audit import verify_bucket
 from phasegate.storage.bucket.client import Bucket, BucketAddress, retry_with_backoff
 from phasegate.storage.bucket.copier import BucketCopier
 from phasegate.storage.bucket.journal import BucketStore
+from phasegate.storage.bucket.verify_copy import verify_bucket
 from phasegate.storage.location import (
     CLONE_PATH_FILE,
     FLEET_COPIES_FOLDER,
@@ -41,6 +40,7 @@ from phasegate.storage.location import (
     prepare_data_folder,
 )
 from phasegate.storage.reader import open_store_reader
+from phasegate.storage.verify_audit import AuditReport
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
 from typing import IO, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from phasegate.typed import read_json
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 16 * 1024**2
 MAX_PAGES = 20
+_PART_BYTES = 64 * 1024
 _RATE_LIMIT_STATUSES = (429,)
 _TRANSIENT_STATUSES = (500, 502, 503, 504)
 T = TypeVar("T")
@@ -194,14 +196,19 @@ class ForgeApi:
 
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - checked above
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return _read_response(answer, answer.status)
-        except urllib.error.HTTPError as error:
-            with error:
-                return _read_response(error, error.code)
+            return _call_within(self._timeout_s, lambda: self._exchange(request))
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise TemporarilyUnavailable(f"{self._url} cannot be reached: {reason}") from error
+
+    def _exchange(self, request: urllib.request.Request) -> HttpResponse:
+        until_s = time.monotonic() + self._timeout_s
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return _read_response(answer, answer.status, until_s)
+        except urllib.error.HTTPError as error:
+            with error:
+                return _read_response(error, error.code, until_s)
 
     def _check_status(
         self, answer: HttpResponse, method: str, path: str, accept: Sequence[int]
@@ -234,10 +241,40 @@ class ForgeApi:
         raise ApiError(where, "check the forge", answer.status)
 
 
+def _call_within(timeout_s: float, call: Callable[[], HttpResponse]) -> HttpResponse:
+    """Call a function in a thread; raise TimeoutError if it takes longer.
+
+    The timeout of a socket counts from the last byte: a server that sends one byte at a time could
+    hold a command for ever.
+    """
+    outcome: list[HttpResponse | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not outcome:
+        raise TimeoutError(f"no complete response within {timeout_s:g} s")
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+
+    return outcome[0]
+
+
 def _read_response(
-    answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int
+    answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int, until_s: float
 ) -> HttpResponse:
-    body = answer.read(MAX_RESPONSE_BYTES + 1)
+    body = b""
+    while len(body) <= MAX_RESPONSE_BYTES and (part := answer.read1(_PART_BYTES)):
+        body += part
+        if time.monotonic() > until_s:
+            raise TimeoutError("the response takes too long")
+
     if len(body) > MAX_RESPONSE_BYTES:
         raise ApiError("the forge's response is too large", "check the forge", 422)
     return HttpResponse(

@@ -5,7 +5,8 @@ Stable parts come first, so that prompt caches hit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from phasegate.core.prompt.document import (
     render_head,
     render_tail,
 )
+from phasegate.core.prompt.excerpt import drop_empty_sections
 from phasegate.core.prompt.hidden_characters import (
     HiddenCharacter,
     find_hidden_in_item,
@@ -31,6 +33,7 @@ from phasegate.core.prompt.hidden_characters import (
     quote_name,
 )
 from phasegate.core.prompt.project_tree import render_project_tree
+from phasegate.core.prompt.role_needs import RoleNeed
 from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.errors import ConfigError, PromptTooLarge, UnreadableFile
 from phasegate.files.block_reader import read_up_to, reject_path_outside
@@ -120,6 +123,10 @@ class PromptRequest(NamedTuple):
     configured_agents: Collection[str] = ()
     project_file: str = PROJECT_FILE
     templates_folder: str = TEMPLATES_FOLDER
+    # Paths whose folders are open in the tree; all folders if there are none
+    focus: Sequence[str] = ()
+    # Limits of a run; a prompt that a user asks for has only the budget
+    need: RoleNeed | None = None
 
 
 class PromptSource(NamedTuple):
@@ -138,6 +145,7 @@ class AssembledPrompt(NamedTuple):
     left_out: tuple[str, ...]
     cut: tuple[Truncation, ...]
     hidden: tuple[HiddenCharacter, ...]
+    template_sha256: str = ""
 
 
 class SystemPrompt(NamedTuple):
@@ -147,12 +155,18 @@ class SystemPrompt(NamedTuple):
     cut: tuple[Truncation, ...]
     left_out: tuple[str, ...]
     hidden: tuple[HiddenCharacter, ...]
+    template_sha256: str = ""
 
 
 def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> AssembledPrompt:
     """Assemble the prompt of one run; omissions are noted in the prompt and returned."""
-    system = build_system_prompt(request)
-    fixed = estimate_tokens(render_head(system.text) + render_tail(request.instructions))
+    system = build_system_prompt(request, pieces)
+    instructions = request.instructions
+    if request.need is not None and request.output_documents:
+        # What the role shares with other phases comes first
+        instructions = f"{instructions}\n{render_skeletons(request.output_documents)}\n"
+
+    fixed = estimate_tokens(render_head(system.text) + render_tail(instructions))
     fitted = _fit_pieces(request, pieces, fixed)
     hidden = system.hidden + tuple(
         character
@@ -162,7 +176,7 @@ def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> A
     cut = system.cut + fitted.cut
     left_out = system.left_out + fitted.left_out
     notes = build_notes(left_out, cut, hidden)
-    prompt = UnifiedPrompt(system.text, (*fitted.items, *notes), request.instructions)
+    prompt = UnifiedPrompt(system.text, (*fitted.items, *notes), instructions)
 
     return AssembledPrompt(
         prompt=prompt,
@@ -170,6 +184,7 @@ def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> A
         left_out=left_out,
         cut=cut,
         hidden=hidden,
+        template_sha256=system.template_sha256,
     )
 
 
@@ -221,10 +236,13 @@ def read_pieces(
     return [pieces[index] for index in range(len(sources))]
 
 
-def build_system_prompt(request: PromptRequest) -> SystemPrompt:
+def build_system_prompt(
+    request: PromptRequest, pieces: Sequence[ContextPiece] = ()
+) -> SystemPrompt:
     """Fill the template of agent and phase.
 
-    Content that changes between rounds is only referred to.
+    Content that changes between rounds is only referred to. A variable whose content is not among
+    the pieces has no value and is reported as missing.
     """
     template = find_template(
         request.agent,
@@ -235,12 +253,19 @@ def build_system_prompt(request: PromptRequest) -> SystemPrompt:
     )
 
     context, cut, left_out = _read_project_context(request)
+    phrases = load_phrases()
+    kinds = {piece.kind for piece in pieces}
+    has_artifacts = any(kind.value.item_type is ItemType.ARTIFACT for kind in kinds)
+    skeletons = render_skeletons(request.output_documents)
+    if skeletons and request.need is not None:
+        skeletons = phrases.skeletons_below
+
     values = {
         "PROJECT_CONTEXT": context,
-        "PROJECT_STRUCTURE": render_project_structure(request.paths, request.budget_tokens),
-        "ARTIFACTS": load_phrases().artifacts,
-        "TASKS": load_phrases().tasks,
-        "SKELETON": render_skeletons(request.output_documents),
+        "PROJECT_STRUCTURE": render_project_structure(request),
+        "ARTIFACTS": phrases.artifacts if has_artifacts else "",
+        "TASKS": phrases.tasks if PieceKind.TASKS in kinds else "",
+        "SKELETON": skeletons,
     }
 
     text = inject_variables(
@@ -248,20 +273,23 @@ def build_system_prompt(request: PromptRequest) -> SystemPrompt:
     )
 
     return SystemPrompt(
-        text,
-        cut,
-        left_out,
-        tuple(find_hidden_in_text(request.project_file, context, MAX_HIDDEN_PER_ITEM)),
+        text=text,
+        cut=cut,
+        left_out=left_out,
+        hidden=tuple(find_hidden_in_text(request.project_file, context, MAX_HIDDEN_PER_ITEM)),
+        template_sha256=sha256(template.text.encode()).hexdigest(),
     )
 
 
-def render_project_structure(paths: Iterable[str], budget_tokens: int | None) -> str:
+def render_project_structure(request: PromptRequest) -> str:
     """Render the tree within a fixed share of the budget, so that it is the same in every round."""
-    if budget_tokens is None:
-        room = MAX_TREE_TOKENS
-    else:
-        room = min(MAX_TREE_TOKENS, budget_tokens // 10)
-    return render_project_tree(paths, room, load_phrases().folded)
+    room = MAX_TREE_TOKENS
+    if request.need is not None:
+        room = request.need.max_tokens.get("tree", 0)
+    elif request.budget_tokens is not None:
+        room = min(MAX_TREE_TOKENS, request.budget_tokens // 10)
+
+    return render_project_tree(request.paths, room, load_phrases().folded, request.focus)
 
 
 def _read_project_context(
@@ -271,15 +299,15 @@ def _read_project_context(
 
     Return the text (empty if there is none), the cut, and what was left out.
     """
-    budget = request.budget_tokens
-    if budget is None:
-        room = MAX_PROJECT_CONTEXT_TOKENS
-    else:
-        room = min(MAX_PROJECT_CONTEXT_TOKENS, budget // 5)
+    room = MAX_PROJECT_CONTEXT_TOKENS
+    if request.need is not None:
+        room = request.need.max_tokens["project"]
+    elif request.budget_tokens is not None:
+        room = min(room, request.budget_tokens // 5)
 
     name = request.project_file
     path = request.root / name
-    if not path.exists():
+    if not name or not path.exists():
         return "", (), ()
 
     reject_path_outside(request.root, path)
@@ -295,6 +323,8 @@ def _read_project_context(
         return "", (), (name,)
 
     text = raw.decode("utf-8", "surrogateescape")
+    if request.need is not None:
+        text = drop_empty_sections(text)
     if size <= len(raw) and estimate_tokens(text) <= room:
         return text, (), ()
 

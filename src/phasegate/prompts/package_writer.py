@@ -7,7 +7,6 @@ The texts are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from shlex import quote
@@ -16,6 +15,7 @@ from tomllib import loads
 import msgspec
 import yaml
 
+from phasegate.core.detection.one_file import make_one_file_command
 from phasegate.core.plan.package_fields import serialize_package
 from phasegate.core.plan.work_package import WorkPackage, split_evenly
 from phasegate.core.prompt.template import fill_placeholders
@@ -33,8 +33,9 @@ class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
     commands: Mapping[str, str]
     feature_state: str = "IMPLEMENT"
     requirement_texts: Mapping[str, str] = msgspec.field(default_factory=dict)
-    documents: tuple[str, ...] = ()
-    package_ids: tuple[str, ...] = ()
+    # Headings of each document, by its name
+    documents: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    opens_pull_request: bool = False
     profile: Profile | None = None
     layout: str = ""
     pinned: str = ""
@@ -43,17 +44,12 @@ class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
     review_cycles: int = 5
 
 
-class _DocumentSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    title: str
-    points: tuple[str, ...]
-
-
 class _LineTemplates:
     """The lines of `lines.toml`, by name."""
 
     def __init__(self, text: str) -> None:
         table = loads(text)
-        self.documents = read_value(table.pop("documents"), dict[str, _DocumentSummary])
+        self.document_titles = read_value(table.pop("documents"), dict[str, str])
         self._lines = read_value(table, dict[str, str])
 
     def render(self, name: str, **values: str) -> str:
@@ -71,14 +67,15 @@ class _LineTemplates:
 
 
 @cache
-def _load_line_templates() -> _LineTemplates:
+def load_line_templates() -> _LineTemplates:
+    """Load the lines of the document."""
     return _LineTemplates(read_shipped("work_package/lines.toml"))
 
 
 def render_package(package: WorkPackage, plan: PackagePlan) -> str:
     """Render the document: front matter, followed by the same content as prose for the agent."""
     front = yaml.safe_dump(
-        serialize_package(package),
+        {**serialize_package(package), "audience": ["agents", "developers"]},
         default_flow_style=None,
         sort_keys=False,
         allow_unicode=True,
@@ -101,7 +98,7 @@ def _build_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
 
 
 def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
-    render = _load_line_templates().render
+    render = load_line_templates().render
     slug = package.feature_slug
     title = collapse_whitespace(package.feature_title)
     return {
@@ -129,7 +126,7 @@ def _to_paragraph(text: str) -> str:
 
 
 def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
-    render = _load_line_templates().render
+    render = load_line_templates().render
     deliverables = package.deliverables
     first = next(iter(deliverables.all), render("first_deliverable"))
     return {
@@ -137,7 +134,6 @@ def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
         "TESTS": _render_deliverables(package, deliverables.tests),
         "DOCUMENTATION": _render_deliverables(package, deliverables.documentation),
         "FIRST_FILE_FOR_SHELL": quote(first),
-        "FIRST_FILE_AS_JSON": json.dumps(first, ensure_ascii=False),
         "FILE_SCOPE": "\n".join(package.file_scope),
         "EXECUTABLE": render("executable", FILES=_render_code_list(package.executable_files))
         if package.executable_files
@@ -146,7 +142,7 @@ def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
 
 
 def _render_deliverables(package: WorkPackage, paths: tuple[str, ...]) -> str:
-    render = _load_line_templates().render
+    render = load_line_templates().render
     described = {
         path: collapse_whitespace(text)
         for path, text in package.descriptions.items()
@@ -166,7 +162,7 @@ def _render_code_list(paths: Iterable[str]) -> str:
 
 
 def _build_constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
-    templates = _load_line_templates()
+    templates = load_line_templates()
     allowed = package.allowed_dependencies
     forbidden = package.forbidden_dependencies
     return {
@@ -184,7 +180,7 @@ def _build_constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[st
 
 
 def _render_requirements(package: WorkPackage, plan: PackagePlan) -> str:
-    render = _load_line_templates().render
+    render = load_line_templates().render
     unknown = render("requirement_unknown")
     texts = {
         id_: collapse_whitespace(plan.requirement_texts.get(id_, "")) or unknown
@@ -196,7 +192,7 @@ def _render_requirements(package: WorkPackage, plan: PackagePlan) -> str:
 
 
 def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
-    templates = _load_line_templates()
+    templates = load_line_templates()
     least = package.checks.coverage_min
     lines = []
     absent = []
@@ -212,6 +208,12 @@ def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
         else:
             lines.append(templates.render(f"gate_{purpose}", COMMAND=command))
 
+    one_file = make_one_file_command(
+        plan.commands.get("test", ""), next(iter(package.deliverables.tests), "")
+    )
+    if package.deliverables.tests and one_file:
+        lines.append(templates.render("gate_one_file", COMMAND=one_file))
+
     lines += [
         templates.render("rule", TEXT=collapse_whitespace(rule)) for rule in package.quality_rules
     ]
@@ -222,30 +224,23 @@ def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
 
 
 def _render_documents(plan: PackagePlan) -> str:
-    templates = _load_line_templates()
-    if plan.package_ids:
-        ends = {"FIRST": plan.package_ids[0], "LAST": plan.package_ids[-1]}
-    else:
-        ends = None
-
+    templates = load_line_templates()
     lines = []
-    for number, path in enumerate(plan.documents, 1):
+    for number, (path, headings) in enumerate(plan.documents.items(), 1):
         name = path.rpartition("/")[2]
-        known = templates.documents.get(name.lower(), _DocumentSummary(name, ()))
-        points = [
-            fill_placeholders(point, ends or {})
-            for point in known.points
-            if ends or "{{" not in point
+        title = templates.document_titles.get(name.lower(), name)
+        kind = "document" if headings else "document_plain"
+        lines.append(templates.render(kind, NUMBER=str(number), TITLE=title, PATH=path))
+        lines += [
+            templates.render("document_point", TEXT=collapse_whitespace(heading))
+            for heading in headings
         ]
-        kind = "document" if points else "document_plain"
-        lines.append(templates.render(kind, NUMBER=str(number), TITLE=known.title, PATH=path))
-        lines += [templates.render("document_point", TEXT=point) for point in points]
 
     return "\n".join(lines) or templates.render("no_documents")
 
 
 def _build_run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
-    render = _load_line_templates().render
+    render = load_line_templates().render
     return {
         "TASKS": ", ".join(package.tasks) or render("tasks_none"),
         "DEPENDENCIES": ", ".join(package.dependencies) or render("none"),
@@ -254,21 +249,23 @@ def _build_run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]
         "TIMEOUT_S": str(plan.timeout_s),
         "TIMEOUT_MIN": f"{plan.timeout_s / 60:.3g}",
         "TERM_S": f"{plan.timeout_s * 0.9:.0f}",
-        "GRACE_S": f"{min(30.0, plan.timeout_s * 0.1):.0f}",
+        "GRACE_S": f"{plan.timeout_s * 0.1:.0f}",
+        "IN_REVIEW": render("in_pull_request" if plan.opens_pull_request else "in_review"),
         "PROFILE": _render_profile(plan),
         "COORDINATION": _render_coordination(package),
     }
 
 
 def _render_commands(plan: PackagePlan) -> str:
-    render = _load_line_templates().render
-    order = ("setup", "typecheck", "lint", "test", "coverage", "build")
+    render = load_line_templates().render
+    # The checks themselves are listed under the quality gates
+    order = ("setup", "coverage")
     known = [
         f"{render(f'command_{name}')}\n{plan.commands[name]}"
         for name in order
         if plan.commands.get(name)
     ]
-    return "\n\n".join(known) or render("no_commands")
+    return "\n\n".join([*known, render("commands_above" if plan.commands else "no_commands")])
 
 
 def _render_profile(plan: PackagePlan) -> str:
@@ -290,9 +287,13 @@ def _render_profile(plan: PackagePlan) -> str:
                 f"- {fill_placeholders(line, names)}" for line in profile.constraints
             ),
             "COMMANDS": "\n".join(
-                _select_language_commands(
-                    plan, (fill_placeholders(line, names) for line in profile.reference_commands)
-                )
+                [
+                    *([load_line_templates().render("commands_above")] if plan.commands else []),
+                    *_select_language_commands(
+                        plan,
+                        (fill_placeholders(line, names) for line in profile.reference_commands),
+                    ),
+                ]
             ),
             "STYLE": "\n".join(f"- {line}" for line in profile.style),
         },
@@ -302,15 +303,9 @@ def _render_profile(plan: PackagePlan) -> str:
 
 
 def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterator[str]:
-    """Yield the commands that will be run, then those of the profile that use the same tools.
-
-    Without any, yield all commands of the profile.
-    """
+    """Yield further commands of the profile that use the project's tools; all if none is known."""
     own = [line for line in plan.commands.values() if line]
     used_words = {word for line in own for word in line.replace("/", " ").split()}
-    for name, line in plan.commands.items():
-        if line:
-            yield f"{line} {_load_line_templates().render('command_' + name.partition(' ')[0])}"
 
     for line in known:
         command = line.partition(" # ")[0]
@@ -321,7 +316,7 @@ def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterat
 def _find_tool(command: str) -> str:
     """Return the tool that a command runs.
 
-    That is `pytest` of `python -m pytest -q`, and `lint` of `npm run lint`.
+    For example `pytest` for `python -m pytest -q`, or `lint` for `npm run lint`.
     """
     words = command.split()
     if words[:2] in (["python", "-m"], ["npm", "run"]):
@@ -363,10 +358,11 @@ def _split_sections(body: str) -> Iterator[tuple[str, str]]:
         if line.fence_info is None and line.text.startswith("## ")
     ]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield _normalize_heading(lines[start]), "".join(lines[start:end])
+        yield normalize_heading(lines[start]), "".join(lines[start:end])
 
 
-def _normalize_heading(line: str) -> str:
+def normalize_heading(line: str) -> str:
+    """Return the title of a heading in lower case, without a remark in parentheses."""
     return collapse_whitespace(line.strip().lstrip("#").partition("(")[0]).casefold()
 
 
@@ -375,7 +371,7 @@ def _is_same_section(title: str, other: str) -> bool:
 
 
 def _render_coordination(package: WorkPackage) -> str:
-    render = _load_line_templates().render
+    render = load_line_templates().render
     if package.num_agents == 1:
         return render("coordination_alone")
 

@@ -10,11 +10,16 @@ from tomllib import loads
 import msgspec
 
 from phasegate.core.prompt.project_tree import FoldPhrases
+from phasegate.core.prompt.role_needs import RoleNeeds
 from phasegate.core.prompt.template import fill_placeholders
 from phasegate.typed import read_value
 
 _FOLDER = Path(__file__).parent
-_SKELETON_FILE_NAMES = {"specs/": "capability-spec.md", "CHANGELOG.md": "changelog-entry.md"}
+_SKELETON_FILE_NAMES = {
+    "specs/": "capability-spec.md",
+    "acceptance/": "acceptance.md",
+    "CHANGELOG.md": "changelog-entry.md",
+}
 
 
 class NotePhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +42,13 @@ class PromptPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing: str
     artifacts: str
     tasks: str
+    skeletons_below: str
+    # In front of the outline of a long file
+    outline: str
+    # Behind a diff of which a part was left out
+    diff_left_out: str
+    diff_documents: str
+    excerpt: str
     cut: str
     skeleton: str
     folded: FoldPhrases
@@ -82,6 +94,12 @@ def render_note(name: str, **values: str) -> str:
 def render_report(name: str, values: Mapping[str, str]) -> str:
     """Render a document that Phasegate writes: a shipped form with its values."""
     return fill_placeholders(read_shipped(f"reports/{name}.md"), values).rstrip() + "\n"
+
+
+@cache
+def load_role_needs() -> RoleNeeds:
+    """Load the table of what each role gets in its prompt."""
+    return read_value(loads(read_shipped("role_needs.toml")), RoleNeeds)
 
 
 @cache

@@ -61,7 +61,7 @@ def find_template(
 
     `configured_agents` are the agents that the project configures in addition to the known ones, by
     their `template` keys. `templates_folder` is the folder of the project's templates, relative to
-    the root.
+    the root; empty: only shipped ones are used.
     """
     name = parse_template_name(agent, phase)
     if name is None:
@@ -70,7 +70,8 @@ def find_template(
     root = find_project_root() if root is None else Path(root)
     known = name.agent in KNOWN_AGENTS or name.agent in configured_agents
 
-    for candidate, folder in _iter_candidates(name, root / templates_folder, known):
+    project = root / templates_folder if templates_folder else None
+    for candidate, folder in _iter_candidates(name, project, known):
         template = _read_candidate(candidate, folder, root)
         if template:
             if candidate != name:
@@ -81,15 +82,17 @@ def find_template(
 
 
 def _iter_candidates(
-    name: TemplateName, project: Path, known: bool
+    name: TemplateName, project: Path | None, known: bool
 ) -> Iterator[tuple[TemplateName, Path]]:
     base = TemplateName(BASE_AGENT, name.phase)
-    yield name, project
+    if project is not None:
+        yield name, project
     if not known:
         # Neither configured nor known, so only its own template counts
         return
 
-    yield base, project
+    if project is not None:
+        yield base, project
     yield name, SHIPPED_FOLDER
     yield base, SHIPPED_FOLDER
 

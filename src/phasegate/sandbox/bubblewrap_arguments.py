@@ -48,6 +48,11 @@ _LINKED_SETTINGS = (
     "pki/tls/certs",
 )
 _SHARED_MEMORY_BYTES = "1073741824"
+# The kernel's number for a user without rights.
+_NOBODY = "65534"
+# Programs that read their system settings only from files of root: inside, they own theirs as root.
+# Outside of the namespace they are the user all the same.
+_ROOT_INSIDE = frozenset({"gemini"})
 
 
 class _MountKind(Enum):
@@ -109,13 +114,13 @@ def build_arguments(
     mounts = _plan_mounts(command, path, folders)
     return [
         tool.program,
-        *_build_namespace_arguments(tool, isolate_network),
+        *_build_namespace_arguments(tool, isolate_network, Path(command[0]).name),
         *_build_mount_arguments(tool, mounts, folders.tmp),
         "--",
     ]
 
 
-def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool) -> list[str]:
+def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool, program: str) -> list[str]:
     arguments = [
         "--unshare-user",
         "--unshare-pid",
@@ -125,6 +130,12 @@ def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool) -> list[
     ]
     if isolate_network:
         arguments.append("--unshare-net")
+
+    # Many programs refuse to work as root, or trust root too much.
+    if program in _ROOT_INSIDE:
+        arguments += ["--uid", "0", "--gid", "0"]
+    elif os.geteuid() == 0:
+        arguments += ["--uid", _NOBODY, "--gid", _NOBODY]
 
     # Without this option seccomp still refuses new user namespaces: the two are independent.
     if tool.has_option("--disable-userns"):
@@ -152,11 +163,20 @@ def _build_mount_arguments(tool: Bubblewrap, mounts: dict[str, _MountKind], tmp:
         path for path in ordered if mounts[path] is _MountKind.HIDE and os.path.isdir(path)
     ]
     read_only = [*hidden_folders, "/dev", "/"]
+    # The kernel decides by the owner who may write its settings in /proc, and the owner is root: a
+    # job of root could change core_pattern of the machine without any capability. A job of another
+    # user keeps its own files there writable.
+    kernel_settings = ["--ro-bind", "/proc/sys", "/proc/sys"]
+    kernel_settings += ["--ro-bind-try", "/proc/pressure", "/proc/pressure"]
+    if os.geteuid() == 0:
+        kernel_settings = []
+        read_only.append("/proc")
 
     return [
         *_build_system_arguments(),
         # These are the sandbox's own folders, not those of the machine.
-        *("--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm"),  # noqa: S108
+        *("--proc", "/proc", *kernel_settings),
+        *("--dev", "/dev", *size, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--bind", str(tmp), "/tmp", "--bind", str(tmp), "/var/tmp"),  # noqa: S108
         *binds,
         *(argument for path in read_only for argument in ("--remount-ro", path)),

@@ -7,7 +7,7 @@ the namespace, answers inside of it, and the job can reach nothing else.
 Two kinds of requests are served. `CONNECT host:443` opens a tunnel to an allowed host; its contents
 are not inspected. A plain request below `/~0/` goes to the first route, an address from the
 settings or from the harness table: there the proxy replaces the job's placeholder key with the real
-key.
+key, in the header that authorises and nowhere else, and removes the key from the response.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,14 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from phasegate.core.agents.hosts import HTTPS_PORT, is_host_allowed
+from phasegate.core.agents.harnesses import KEY_HEADERS
+from phasegate.core.agents.hosts import (
+    HTTPS_PORT,
+    PUBLIC_HOSTS,
+    is_host_allowed,
+    is_own_address,
+)
+from phasegate.sandbox.response_filter import ResponseFilter
 
 _MAX_CONNECTIONS = 64
 _MAX_REPORTED_HOSTS = 200
@@ -35,6 +43,10 @@ _CHUNK_BYTES = 64 * 1024
 _REQUEST = re.compile(rb"([A-Z]{1,20}) (\S{1,16000}) HTTP/1\.[01]")
 _TARGET = re.compile(r"\[?([A-Za-z0-9._:-]{1,253}?)\]?:([0-9]{1,5})")
 _HOP_BY_HOP = (b"connection:", b"proxy-", b"keep-alive:", b"host:", b"upgrade:")
+# A compressed response could not be searched for the key.
+_NO_COMPRESSION = b"Accept-Encoding: identity"
+# Ends a connection so that the client sees an error, not the end of a complete response.
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class ConnectionAttempt(NamedTuple):
@@ -55,6 +67,8 @@ class EgressProxy:
         # placeholder key -> real key
         keys: Mapping[str, str] | None = None,
         on_attempt: Callable[[ConnectionAttempt], None] = lambda attempt: None,
+        # names of the headers that authorise, in lower case
+        key_headers: Sequence[str] = KEY_HEADERS,
     ) -> None:
         self._hosts = tuple(hosts)
         self._on_attempt = on_attempt
@@ -62,6 +76,7 @@ class EgressProxy:
         self._keys = {
             placeholder.encode(): key.encode() for placeholder, key in (keys or {}).items()
         }
+        self._key_headers = tuple(name.encode() for name in key_headers)
         self._reported_attempts: set[ConnectionAttempt] = set()
         self._open_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -131,7 +146,7 @@ class EgressProxy:
     def _handle_plain_request(
         self, client: socket.socket, method: str, target: str, head: list[bytes], body: bytes
     ) -> None:
-        route, path, may_insert_keys = self._find_route(target)
+        route, path, is_route = self._find_route(target)
         if route is None:
             url = urlsplit(target)
             self._refuse_host(client, url.hostname or target[:100], url.port or 80)
@@ -141,13 +156,22 @@ class EgressProxy:
             f"{method} {path} HTTP/1.1".encode(),
             f"Host: {route.netloc.rpartition('@')[2]}".encode(),
         ]
-        lines += [line for line in head if not line.lower().startswith(_HOP_BY_HOP)]
-        new_head = b"\r\n".join([*lines, b"Connection: close", b"", b""])
-        # The key is sent to a configured route only, never to a host that is merely allowed.
-        if may_insert_keys:
-            new_head = self._insert_keys(new_head)
+        # A continued line would become part of another header.
+        if any(line.startswith((b" ", b"\t")) for line in head):
+            _send_error(client, 400, "a header is continued on the next line")
+            return
 
-        self._forward_request(client, route, new_head + body)
+        headers = [line for line in head if not line.lower().startswith(_HOP_BY_HOP)]
+        response_filter = None
+        # The key is sent to a configured route only, never to a host that is merely allowed.
+        if is_route and self._keys:
+            headers = [self._insert_key(line) for line in headers]
+            headers = [line for line in headers if not line.lower().startswith(b"accept-encoding:")]
+            headers.append(_NO_COMPRESSION)
+            response_filter = ResponseFilter(self._keys.values(), is_head_request=method == "HEAD")
+
+        new_head = b"\r\n".join([*lines, *headers, b"Connection: close", b"", b""])
+        self._forward_request(client, route, new_head + body, response_filter, is_route=is_route)
 
     def _find_route(self, target: str) -> tuple[SplitResult | None, str, bool]:
         """Return the route, the path to request and whether keys may be inserted.
@@ -169,10 +193,19 @@ class EgressProxy:
 
         return None, "", False
 
-    def _insert_keys(self, head: bytes) -> bytes:
-        for placeholder, key in self._keys.items():
-            head = head.replace(placeholder, key)
-        return head
+    def _insert_key(self, line: bytes) -> bytes:
+        """Insert the key into a header that authorises, if the placeholder is its whole value.
+
+        A scheme may precede it. In any other place a server may echo it: in a URL, for instance.
+        """
+        name, colon, value = line.partition(b":")
+        if name.lower() not in self._key_headers:
+            return line
+
+        scheme, space, credential = value.strip(b" \t").rpartition(b" ")
+        if credential not in self._keys or not (scheme.isalpha() or not space):
+            return line
+        return name + colon + b" " + scheme + space + self._keys[credential]
 
     def _refuse_host(self, client: socket.socket, host: str, port: int) -> None:
         self._report_attempt(ConnectionAttempt(host, port, False))
@@ -189,7 +222,7 @@ class EgressProxy:
             self._refuse_host(client, host, port)
             return
 
-        upstream = self._connect_upstream(client, host, port, "https", encrypt=False)
+        upstream = self._connect_upstream(client, host, port, "https")
         if upstream is None:
             return
 
@@ -201,26 +234,51 @@ class EgressProxy:
             _copy_stream(client, upstream)
             downstream.join()
 
-    def _forward_request(self, client: socket.socket, route: SplitResult, request: bytes) -> None:
+    def _forward_request(
+        self,
+        client: socket.socket,
+        route: SplitResult,
+        request: bytes,
+        response_filter: ResponseFilter | None,
+        *,
+        is_route: bool,
+    ) -> None:
         encrypt = route.scheme == "https"
         host = route.hostname or ""
         port = route.port or (HTTPS_PORT if encrypt else 80)
-        upstream = self._connect_upstream(client, host, port, route.scheme, encrypt)
+        upstream = self._connect_upstream(
+            client, host, port, route.scheme, encrypt=encrypt, is_route=is_route
+        )
         if upstream is None:
             return
 
         with self._tracked_socket(upstream):
             upstream.sendall(request)
-            _relay_both_ways(client, upstream)
+            _relay_both_ways(client, upstream, response_filter)
 
     def _connect_upstream(
-        self, client: socket.socket, host: str, port: int, scheme: str, encrypt: bool
+        self,
+        client: socket.socket,
+        host: str,
+        port: int,
+        scheme: str,
+        *,
+        encrypt: bool = False,
+        is_route: bool = False,
     ) -> socket.socket | None:
-        """Connect to an allowed host; on failure send the job an error and return None."""
-        self._report_attempt(ConnectionAttempt(host, port, True))
+        """Connect to an allowed host; on failure send the job an error and return None.
 
+        `is_route`: the user configured this address. It may be on this machine.
+        """
+        is_public_only = PUBLIC_HOSTS in self._hosts and not is_route
         try:
-            upstream = _connect(host, port, scheme)
+            addresses = _resolve_addresses(host, port, scheme) if is_public_only else []
+            if any(is_own_address(address) for address in addresses):
+                self._refuse_host(client, host, port)
+                return None
+
+            self._report_attempt(ConnectionAttempt(host, port, True))
+            upstream = _connect(host, port, scheme, addresses)
             if encrypt:
                 upstream = _create_tls_context().wrap_socket(upstream, server_hostname=host)
         except OSError as error:
@@ -306,10 +364,12 @@ def _copy_stream(source: socket.socket, target: socket.socket) -> None:
         source.shutdown(socket.SHUT_RD)
 
 
-def _relay_both_ways(client: socket.socket, upstream: socket.socket) -> None:
+def _relay_both_ways(
+    client: socket.socket, upstream: socket.socket, response_filter: ResponseFilter | None
+) -> None:
     """Copy both directions in one thread, since a TLS connection must not be used by two.
 
-    Returns when the response ends.
+    Returns when the response ends. A response that cannot be searched for keys is cut.
     """
     waiting = [client, upstream]
 
@@ -323,21 +383,54 @@ def _relay_both_ways(client: socket.socket, upstream: socket.socket) -> None:
         for source in ready:
             data = source.recv(_CHUNK_BYTES)
             if source is upstream:
-                if not data:
+                if _pass_response(client, data, response_filter):
                     return
-
-                client.sendall(data)
             elif data:
                 upstream.sendall(data)
             else:
                 waiting.remove(client)
 
 
-def _connect(host: str, port: int, scheme: str) -> socket.socket:
-    """Connect to a host, through the proxy from the user's environment if one is set."""
+def _pass_response(
+    client: socket.socket, data: bytes, response_filter: ResponseFilter | None
+) -> bool:
+    """Send a part of the response to the job; return True after its last part.
+
+    The last part is empty, or the one that completes the response: a server may keep the connection
+    open although we asked it to close it, and the job learns of the end only by our closing.
+    """
+    if response_filter is None:
+        client.sendall(data)
+        return not data
+
+    try:
+        client.sendall(response_filter.feed(data))
+        is_last = not data or response_filter.has_ended
+        if is_last:
+            client.sendall(response_filter.flush())
+        is_cut = is_last and not response_filter.may_end
+    except ValueError:
+        is_cut = is_last = True
+
+    if is_cut:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    return is_last
+
+
+def _connect(host: str, port: int, scheme: str, addresses: list[str]) -> socket.socket:
+    """Connect to a host, through the proxy from the user's environment if one is set.
+
+    `addresses` are those that were checked: its name must not lead to others now.
+    """
     proxy = find_proxy(host, scheme, os.environ)
     if not proxy:
-        return socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
+        target = addresses[0] if addresses else host
+        upstream = socket.create_connection((target, port), _CONNECT_TIMEOUT_S)
+        # An address of the machine's own network card: nothing was sent yet.
+        if addresses and upstream.getsockname()[0] == upstream.getpeername()[0]:
+            upstream.close()
+            raise OSError("it is this machine")
+        return upstream
 
     url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     upstream = socket.create_connection((url.hostname or "", url.port or 80), _CONNECT_TIMEOUT_S)
@@ -354,6 +447,17 @@ def _connect(host: str, port: int, scheme: str) -> socket.socket:
         raise OSError(f"the proxy answered {answer}")
 
     return upstream
+
+
+def _resolve_addresses(host: str, port: int, scheme: str) -> list[str]:
+    """Return the addresses of a host; none if only the user's proxy can resolve its name."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        if find_proxy(host, scheme, os.environ):
+            return []
+        raise
+    return [str(one[4][0]) for one in found]
 
 
 def find_proxy(host: str, scheme: str, env: Mapping[str, str]) -> str:

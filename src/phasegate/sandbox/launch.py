@@ -16,7 +16,7 @@ from phasegate.sandbox.environment import JOB_TAG_VARIABLE
 from phasegate.sandbox.pipes import open_pipe
 from phasegate.sandbox.request import EGRESS_PROXY_PORT, JobRequest, SandboxLevel
 from phasegate.sandbox.run_program import find_program
-from phasegate.sandbox.supervisor import SupervisorConfig
+from phasegate.sandbox.supervisor import OOM_SCORE, SupervisorConfig
 
 STOP_FRACTION = 0.9
 _SUPERVISOR_CODE = (
@@ -56,6 +56,10 @@ def start_supervisor(request: JobRequest, started_s: float) -> StartedSupervisor
             request, command, (their_stdin, their_stdout, their_stderr), their_control.fileno()
         )
         on_failure.pop_all()
+
+    # In the sandbox of root /proc is read-only: the supervisor cannot do this for its program.
+    if request.level.is_sandboxed and os.geteuid() == 0:
+        _raise_oom_scores(process.pid)
 
     # The send fails if the supervisor has already exited; its stderr has the reason then.
     with suppress(OSError):
@@ -172,6 +176,17 @@ def _open_owned_pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
     reader.callback(os.close, readable)
     writer.callback(os.close, writable)
     return readable, writable
+
+
+def _raise_oom_scores(pid: int) -> None:
+    """Let the kernel end bubblewrap and its child first. The program inherits it: it starts later.
+
+    The child that is not there yet inherits it from bubblewrap.
+    """
+    with suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_bytes(OOM_SCORE)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            Path(f"/proc/{child}/oom_score_adj").write_bytes(OOM_SCORE)
 
 
 def _spawn(

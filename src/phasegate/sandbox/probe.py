@@ -20,9 +20,21 @@ _HINT = (
     "install bubblewrap and allow user namespaces, "
     "or set `sandbox` in [run] to a level that works on this machine"
 )
-# Writes inside, then tries to write outside, then prints its namespaces.
-_TRIAL_SCRIPT = (
-    'echo in > inside; echo out > "$1"; for kind in pid net; do readlink /proc/self/ns/$kind; done'
+# Writes inside, then tries to write outside, then prints its namespaces and which settings of the
+# kernel it could open for writing. It writes nothing to them.
+_TRIAL_SCRIPT = """
+echo in > inside; echo out > "$1"
+for kind in pid net; do readlink /proc/self/ns/$kind; done
+shift
+for file in "$@"; do (: >> "$file") 2> /dev/null && echo "$file"; done
+"""
+_KERNEL_SETTINGS = (
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sysrq-trigger",
+    "/proc/mtrr",
+    "/sys/devices/system/cpu/cpu1/online",
+    "/sys/kernel/uevent_helper",
 )
 
 
@@ -58,14 +70,14 @@ def choose_level(wanted: SandboxLevel | None, needs_network: bool) -> SandboxLev
     return SandboxLevel.NONE
 
 
-def can_restrict_hosts(level: SandboxLevel, hosts_known: bool) -> bool:
+def can_restrict_hosts(level: SandboxLevel, is_wanted: bool) -> bool:
     """Return True if a job with network access is restricted to its hosts.
 
-    Always at `offline`; at `worktree` if the hosts are known.
+    Always at `offline`; at `worktree` if that is wanted.
     """
     return level is SandboxLevel.OFFLINE or (
         level is SandboxLevel.WORKTREE
-        and hosts_known
+        and is_wanted
         and probe_level(SandboxLevel.OFFLINE).is_supported
     )
 
@@ -98,7 +110,7 @@ def _run_trial(level: SandboxLevel, folder: Path) -> str:
     canary = folder / "canary"
     work.mkdir()
     canary.write_text("untouched")
-    argv = ("/bin/sh", "-c", _TRIAL_SCRIPT, "sh", str(canary))
+    argv = ("/bin/sh", "-c", _TRIAL_SCRIPT, "sh", str(canary), *_KERNEL_SETTINGS)
     tag = f"probe-{os.getpid()}-{level}"
     request = JobRequest(
         argv=argv,
@@ -121,15 +133,17 @@ def _run_trial(level: SandboxLevel, folder: Path) -> str:
     if canary.read_text() != "untouched":
         return "a job could write outside of its folder"
 
-    return _find_shared_namespace(level, outcome)
+    return _find_failed_isolation(level, outcome)
 
 
-def _find_shared_namespace(level: SandboxLevel, outcome: JobOutcome) -> str:
-    pid, net = (*outcome.stdout.text.split(), "", "")[:2]
+def _find_failed_isolation(level: SandboxLevel, outcome: JobOutcome) -> str:
+    pid, net, *settings = (*outcome.stdout.text.split(), "", "")
     if not pid or pid == os.readlink("/proc/self/ns/pid"):
         return "a job shares our PID namespace"
     if level is SandboxLevel.OFFLINE and (not net or net == os.readlink("/proc/self/ns/net")):
         return "a job shares our network"
+    if any(settings):
+        return f"a job could change settings of the kernel: {settings[0]}"
     return ""
 
 
@@ -142,7 +156,10 @@ def _find_gaps(level: SandboxLevel) -> tuple[str, ...]:
     if level is SandboxLevel.WORKTREE:
         if landlock_version < _SOCKET_SCOPE_LANDLOCK_VERSION:
             gaps.append("abstract unix sockets can be reached (Landlock 6 prevents that)")
-        gaps.append("the network is open to agents whose hosts are not known")
+        if probe_level(SandboxLevel.OFFLINE).is_supported:
+            gaps.append("the network is open to setups without `setup_allowed_hosts`")
+        else:
+            gaps.append("the network is open, also to the services of this machine")
 
     if seccomp.build_filter(platform.machine()) is None:
         gaps.append("no system-call filter for this processor")

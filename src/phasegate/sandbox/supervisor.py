@@ -37,7 +37,7 @@ _KILL_TIMEOUT_S = 5.0
 _LENGTH_BYTES = 8
 _FAILURE_FD = 3
 # When memory runs out, the kernel kills agents before other programs, including Phasegate.
-_OOM_SCORE = b"700"
+OOM_SCORE = b"700"
 
 
 class SupervisorConfig(Light):
@@ -285,7 +285,7 @@ def _set_rlimits(rlimits: list[tuple[int, int]]) -> None:
 def _raise_oom_score() -> None:
     try:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
-            score.write(_OOM_SCORE)
+            score.write(OOM_SCORE)
     except OSError:
         # Best effort.
         return

@@ -25,6 +25,10 @@ from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable_write import make_folder, replace_file, truncate_torn_line, write_all
 from phasegate.storage.location import Location
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from phasegate.storage.reader import StoreReader
+
 COMPACT_THRESHOLD_BYTES = 1_000_000
 _TAIL_BYTES = 4096
 _LINE_KINDS = ("announced", "confirmed", "adopted", "anchored")
@@ -158,7 +162,12 @@ class ChainHeadsFile:
 
     def compact(self) -> None:
         """Remove all but the last heads if the file is large."""
-        if self.path.stat().st_size > COMPACT_THRESHOLD_BYTES and (kept := self.read()):
+        try:
+            size = self.path.stat().st_size
+        except OSError as error:
+            raise self._unusable_error(error) from error
+
+        if size > COMPACT_THRESHOLD_BYTES and (kept := self.read()):
             furthest = max(kept.confirmed)
             last = [
                 ("confirmed", furthest),
@@ -174,7 +183,30 @@ class ChainHeadsFile:
     def _unusable_error(self, error: OSError) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(
             f"the chain heads in {self.folder} cannot be used: {error.strerror}",
-            "set XDG_STATE_HOME to a folder that you can read and write",
+            "if the folder was removed, run the command again: the heads are created again, and "
+            "the record says so; otherwise set XDG_STATE_HOME to a folder that you can write",
+        )
+
+
+def refuse_foreign_store(reader: StoreReader) -> None:
+    """Raise StateConflict for a store with entries that nothing outside of `.phasegate` knows.
+
+    Such a store came with the repository: its features, verdicts and approvals are planted.
+    """
+    location = reader.location
+    heads = get_heads_folder(location, reader.store_id) / "chain"
+    if location.fleet_copy is not None or heads.exists() or not reader.chain_head().entries:
+        return
+
+    # Imported here: `status` is fast, and this case is rare
+    from phasegate.storage.git_anchor import ANCHOR_REF, read_anchor
+
+    if read_anchor(location.git_dir) is None:
+        raise StateConflict(
+            f"the record {location.store_path} was not made in this clone: "
+            f"neither {heads} nor {ANCHOR_REF} of this repository knows it",
+            "remove .phasegate; if the record is yours, fetch its anchor from the clone that made "
+            f"it: git fetch CLONE {ANCHOR_REF}:{ANCHOR_REF}",
         )
 
 

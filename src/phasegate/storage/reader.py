@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from phasegate.core.paths.artifact_path import find_slug_problem
 from phasegate.core.workflow.spending import Spending
+from phasegate.errors import StateConflict
 from phasegate.storage.location import Location
 from phasegate.storage.rows import (
     TABLE_NAMES,
@@ -45,6 +46,8 @@ def open_store_reader(location: Location, schema: Schema = SCHEMA) -> StoreReade
     """Open the repository's store for reading; None if there is none."""
     if not os.path.lexists(location.store_path):
         return None
+    if location.fleet_copy is None and location.data_folder.is_symlink():
+        raise StateConflict(f"{location.data_folder} is not a folder", "move the link away")
     return StoreReader(connect_store(location.store_path, write=False, schema=schema), location)
 
 
@@ -145,12 +148,12 @@ class StoreReader:
         """
         return int(next(iter(self._query("PRAGMA data_version")))[0])
 
-    def chain_links(self, after: int = 0) -> Iterator[ChainLink]:
-        """Yield the stored links of the chain after entry `after`."""
+    def chain_links(self, after: int = 0, limit: int = -1) -> Iterator[ChainLink]:
+        """Yield the stored links of the chain after entry `after`; with `limit`, only so many."""
         from phasegate.core.audit.chain import ChainEntry, ChainLink
 
         for position, feature, seq, ts, kind, payload, digest in self._query_events(
-            "WHERE position > ? ORDER BY position", after, extra_columns=", hash"
+            "WHERE position > ? ORDER BY position LIMIT ?", after, limit, extra_columns=", hash"
         ):
             if isinstance(payload, bytes):
                 raw = payload
@@ -238,6 +241,16 @@ class StoreReader:
 
         found = self._query("SELECT hash FROM event WHERE position = ?", position)
         return next((str(digest) for (digest,) in found), None)
+
+    def is_link_intact(self, position: int) -> bool:
+        """Return True if an entry still has the hash that continues the chain before it."""
+        from phasegate.core.audit.chain import compute_entry_hash
+
+        link = next(self.chain_links(position - 1, limit=1), None)
+        before = self.chain_hash_at(position - 1)
+        if link is None or before is None or link.entry.position != position:
+            return False
+        return compute_entry_hash(before, link.entry) == link.hash
 
     def find_job(self, id_: str) -> JobRow | None:
         """Return a job by its id."""

@@ -1,4 +1,4 @@
-"""Read `.isdlc/state.json`, whichever tool wrote it.
+"""Read `.isdlc/state.json`, whichever tool wrote it, and Phasegate's own file beside it.
 
 This module imports little, because the hook uses it.
 """
@@ -11,6 +11,8 @@ from phasegate.core.text.light_json import parse_json
 from phasegate.files import read_regular_file
 
 STATE_PATH = ".isdlc/state.json"
+# What Phasegate keeps besides the fields of state.json, in the same folder
+OWN_STATE_NAME = "phasegate.json"
 MAX_STATE_BYTES = 4_000_000
 
 

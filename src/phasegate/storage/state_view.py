@@ -1,4 +1,4 @@
-"""Write `.isdlc/state.json` as a view of the store, for other tools.
+"""Write `.isdlc/state.json` as a view of the store, for other tools, and our own file beside it.
 
 Phasegate does not rely on it.
 """
@@ -11,11 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.core.workflow.lifecycle import Workflow, build_state_view
+from phasegate.core.workflow.phase_transitions import (
+    Workflow,
+    build_own_state,
+    build_state_view,
+)
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files import open_folder
 from phasegate.files.durable_write import remove_stale_temp_files, replace_file_at
-from phasegate.storage.state_file import STATE_PATH, read_state_file
+from phasegate.storage.state_file import OWN_STATE_NAME, STATE_PATH, read_state_file
 
 FOREIGN_STATE_BACKUP_NAME = "state.json.kept"
 _HINT = "remove it; state.json is regenerated from the store"
@@ -27,12 +31,13 @@ def format_state(state: dict[str, object]) -> str:
 
 
 def write_state_view(root: Path, workflow: Workflow | None) -> None:
-    """Write the state of the store to state.json atomically.
+    """Write the state of the store to state.json and phasegate.json, each atomically.
 
     Raise an error if the existing path is not a regular file.
     """
     path = root / STATE_PATH
     text = format_state(build_state_view(workflow)).encode()
+    own_text = format_state(build_own_state(workflow)).encode()
 
     try:
         path.parent.mkdir(exist_ok=True)
@@ -44,7 +49,9 @@ def write_state_view(root: Path, workflow: Workflow | None) -> None:
 
     try:
         _require_regular_file(folder, path)
+        _require_regular_file(folder, path.with_name(OWN_STATE_NAME))
         _back_up_foreign_state(folder, path)
+        replace_file_at(folder, OWN_STATE_NAME, own_text, 0o644)
         replace_file_at(folder, path.name, text, 0o644)
         remove_stale_temp_files(folder)
     except OSError as error:

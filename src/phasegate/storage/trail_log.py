@@ -132,7 +132,8 @@ class TrailLog:
 
     def close(self, *, remove: bool) -> None:
         if remove:
-            self.path.unlink()
+            # The user may have removed the folder during the run
+            self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 

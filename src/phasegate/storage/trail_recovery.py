@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 from phasegate.core.audit.trail import scan_trail, trail_origin_hash
 from phasegate.errors import DivergedHistory
+from phasegate.storage.journal_store import Store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import trail_sealed_event
 from phasegate.storage.rows import NewEvent, TrailSeal
-from phasegate.storage.store import Store
 from phasegate.storage.trail_files import TrailKey, list_trail_files, read_trail, trail_path
 from phasegate.storage.trail_log import (
     OpenTrail,

@@ -20,6 +20,7 @@ from phasegate.workspace.checkout import Checkout, checkout_descriptor
 from phasegate.workspace.removal import open_trash_folder, place_file
 from phasegate.workspace.repository import Repository, config_text, write_git_directory
 
+ALTERNATES_PATH = ".git/objects/info/alternates"
 _CONFIG_PATH = ".git/config"
 _DANGEROUS_PATHS = (
     ".git",
@@ -55,7 +56,7 @@ def write_agent_git_dir(
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir()
 
-    (git_dir / "objects/info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
+    (folder / ALTERNATES_PATH).write_bytes(alternates_content(repository))
     refs = {**spec.refs, f"refs/heads/{spec.branch}": spec.start}
     (git_dir / "packed-refs").write_bytes(
         b"".join(os.fsencode(f"{refs[name]} {name}\n") for name in sorted(refs))
@@ -70,6 +71,11 @@ def write_agent_git_dir(
         return (git_dir / "index").stat().st_mtime_ns
 
     return 0
+
+
+def alternates_content(repository: Repository) -> bytes:
+    """Return the bytes of the file that lets a checkout read the user's objects."""
+    return b"%s\n" % os.fsencode(repository.objects)
 
 
 def agent_config_text(repository: Repository, agent: Identity) -> str:

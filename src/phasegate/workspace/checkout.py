@@ -20,6 +20,7 @@ from phasegate.files.durable_write import replace_file
 from phasegate.files.safe_open import folder_descriptor
 from phasegate.git import git
 from phasegate.typed import read_value
+from phasegate.workspace.agent_git_reader import fingerprint_git_files
 from phasegate.workspace.checkout_scan import CheckoutStart
 from phasegate.workspace.ignore import IgnoreRules
 from phasegate.workspace.index_file import (
@@ -152,26 +153,41 @@ def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | 
     Return None if it does not exist, or if its folder is not the one that was created.
     """
     validate_names(assignment)
-    record = read_record(records_folder(repository, assignment.name))
-    if record is not None and is_intact(record):
-        return Checkout(repository, assignment, record)
-    return None
+    record = locate_folder(repository, read_record(records_folder(repository, assignment.name)))
+    if record is None:
+        return None
+    return Checkout(repository, assignment, record)
 
 
 def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
     """Return the name and record of every existing checkout."""
     folders = sorted((repository.own_folder / "checkouts").glob("*/record.json"))
-    found = ((path.parent.name, read_record(path.parent)) for path in folders)
-    return [(name, record) for name, record in found if record is not None and is_intact(record)]
+    found = (
+        (path.parent.name, locate_folder(repository, read_record(path.parent))) for path in folders
+    )
+    return [(name, record) for name, record in found if record is not None]
 
 
-def is_intact(record: CheckoutRecord) -> bool:
-    """Return True if the checkout's folder exists and was not replaced by another one."""
+def locate_folder(repository: Repository, record: CheckoutRecord | None) -> CheckoutRecord | None:
+    """Return the record with the current numbers of its folder; None if it was replaced.
+
+    A restart can change the number of a device, and a restored backup that of a folder. The folder
+    is the same if the agent's git directory has the files that Phasegate wrote.
+    """
+    if record is None:
+        return None
+
     try:
         with folder_descriptor(record.folder) as root:
-            return _is_recorded_folder(root, record)
+            if _is_recorded_folder(root, record):
+                return record
+            if fingerprint_git_files(root, repository.hash_name) != record.git_files:
+                return None
+            about = os.fstat(root)
     except OSError:
-        return False
+        return None
+
+    return msgspec.structs.replace(record, device=about.st_dev, inode=about.st_ino)
 
 
 @contextmanager

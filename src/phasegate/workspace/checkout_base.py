@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from phasegate.errors import BranchUpdateBlocked, StateConflict
 from phasegate.workspace.checkout import Assignment
+from phasegate.workspace.commit_log import find_latest_user_commit
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.objects import Signature, write_tree_commit
 from phasegate.workspace.refs import (
@@ -21,6 +22,7 @@ from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.user_checkout import Obstacle
 
+BASE_REF = f"{BRANCH_PREFIX}base"
 _MAX_ATTEMPTS = 20
 
 
@@ -119,6 +121,9 @@ def _read_heads(
         # A new branch would not contain that work
         raise missing_branch_error(repository, assignment.branch)
 
+    # So that an agent can compare its work with the user's code
+    if start := find_latest_user_commit(repository, refs[target], assignment.slug):
+        refs[BASE_REF] = start
     return refs, refs[target], own
 
 

@@ -16,11 +16,21 @@ from msgspec.structs import replace
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
 from phasegate.core.paths.scope import LITTER_PATTERNS
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.files.durable_write import make_folder, replace_file, sync_file_system
+from phasegate.files.durable_write import (
+    make_folder,
+    replace_file,
+    sync_file_system,
+    sync_folders,
+)
 from phasegate.files.safe_open import folder_descriptor
 from phasegate.git import Identity, git
 from phasegate.workspace.agent_git_reader import fingerprint_git_files
-from phasegate.workspace.agent_git_writer import AgentGitSpec, write_agent_git_dir
+from phasegate.workspace.agent_git_writer import (
+    ALTERNATES_PATH,
+    AgentGitSpec,
+    alternates_content,
+    write_agent_git_dir,
+)
 from phasegate.workspace.checkout import (
     WORKTREES_FOLDER,
     Assignment,
@@ -34,6 +44,7 @@ from phasegate.workspace.checkout import (
     write_record,
 )
 from phasegate.workspace.checkout_base import StartPoint
+from phasegate.workspace.checkout_files import read_beneath
 from phasegate.workspace.checkout_scan import plan_cleanup
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.removal import open_trash_folder, remove_tree
@@ -44,6 +55,7 @@ from phasegate.workspace.submodules import fill_submodules
 _log = logging.getLogger(__name__)
 _POOL_FOLDER = "pool"
 _MAX_POOL_SIZE = 4
+_MAX_ALTERNATES_BYTES = 64 * 1024
 
 
 class PlacedFiles(NamedTuple):
@@ -112,15 +124,16 @@ def create_checkout(
     folder = home / assignment.name
     staging = home / f".new-{assignment.name}"
 
-    if os.path.lexists(folder) and not _move_damaged_aside(
-        folder, records_folder(repository, assignment.name)
-    ):
-        raise StateConflict(
-            f"{folder} exists and was not created by Phasegate", "move it away, then dispatch again"
-        )
+    if os.path.lexists(folder):
+        if not _is_own_folder(repository, folder, records_folder(repository, assignment.name)):
+            raise StateConflict(
+                f"{folder} exists and was not created by Phasegate",
+                "move it away, then dispatch again",
+            )
+        _move_aside(folder)
 
     remove_tree(staging)
-    used = _take_from_pool(repository, home, staging)
+    retired = _take_from_pool(repository, home, staging)
 
     builder = _CheckoutBuilder(
         repository=repository,
@@ -129,24 +142,39 @@ def create_checkout(
         start_point=start_point,
         staging=staging,
     )
-    return builder.build(folder, used)
+    return builder.build(folder, retired)
 
 
-def _move_damaged_aside(folder: Path, records: Path) -> bool:
-    """Rename the folder of a checkout whose record is damaged, so that no work is lost."""
-    if not (records / "record.json").exists() or read_record(records) is not None:
+def _is_own_folder(repository: Repository, folder: Path, records: Path) -> bool:
+    """Return True if Phasegate created a folder that has no usable record.
+
+    Its record is damaged or names the folder's number, or its git directory reads the objects of
+    this repository as only a checkout does.
+    """
+    if not folder.is_dir() or folder.is_symlink():
         return False
 
+    record = read_record(records)
+    if record is None and (records / "record.json").exists():
+        return True
+    if record is not None and record.inode == folder.stat().st_ino:
+        return True
+
+    with folder_descriptor(folder) as root:
+        link = read_beneath(root, ALTERNATES_PATH, _MAX_ALTERNATES_BYTES)
+    return link == alternates_content(repository)
+
+
+def _move_aside(folder: Path) -> None:
+    """Rename the folder of a checkout without a usable record, so that no work is lost."""
     names = (folder.with_name(f".damaged-{folder.name}-{number}") for number in count(1))
     aside = next(path for path in names if not os.path.lexists(path))
     folder.rename(aside)
     _log.warning(
-        "the record of %s is damaged: the checkout was moved to %s and is created again",
+        "the record of %s is missing or damaged: the checkout was moved to %s and is created again",
         folder,
         aside,
     )
-
-    return True
 
 
 def recreate_checkout(
@@ -157,9 +185,11 @@ def recreate_checkout(
     folder = checkout.folder
     records = records_folder(repository, checkout.assignment.name)
     staging = get_worktrees_folder(checkout) / f".new-{checkout.assignment.name}"
-    used = _RetiredCheckout(checkout.record, load_index(repository, records, checkout.start))
+    retired = _RetiredCheckout(checkout.record, load_index(repository, records, checkout.start))
     remove_tree(staging)
     folder.rename(staging)
+    # A power failure must not bring back the folder without its record
+    sync_folders(staging.parent, staging.parent)
     (records / "record.json").unlink()
 
     builder = _CheckoutBuilder(
@@ -169,7 +199,7 @@ def recreate_checkout(
         start_point=start_point,
         staging=staging,
     )
-    return builder.build(folder, used)
+    return builder.build(folder, retired)
 
 
 def move_to_pool(checkout: Checkout) -> bool:
@@ -186,6 +216,7 @@ def move_to_pool(checkout: Checkout) -> bool:
         (get_worktrees_folder(checkout) / ".pool").mkdir(exist_ok=True)
         remove_tree(get_worktrees_folder(checkout) / ".pool" / free)
         checkout.folder.rename(get_worktrees_folder(checkout) / ".pool" / free)
+        sync_folders(get_worktrees_folder(checkout), get_worktrees_folder(checkout))
         pool.mkdir(exist_ok=True)
         (records_folder(repository, name)).rename(pool / free)
 
@@ -204,14 +235,14 @@ def _take_from_pool(
                 if record is None or not kept.is_dir() or kept.is_symlink():
                     continue
 
-                used = _RetiredCheckout(record, load_index(repository, records, record.start))
+                retired = _RetiredCheckout(record, load_index(repository, records, record.start))
                 kept.rename(staging)
             except (OSError, StateConflict):
                 # Skip a damaged one: creating a new checkout is cheap
                 continue
 
             shutil.rmtree(records)
-            return used
+            return retired
 
     return None
 
@@ -244,7 +275,7 @@ class _CheckoutBuilder(NamedTuple):
     def records(self) -> Path:
         return records_folder(self.repository, self.assignment.name)
 
-    def build(self, folder: Path, used: _RetiredCheckout | None) -> Checkout:
+    def build(self, folder: Path, retired: _RetiredCheckout | None) -> Checkout:
         """Write all files under a temporary name, then the record, then rename the folder.
 
         In this order, the state that a crash leaves is easy to recognise.
@@ -255,21 +286,21 @@ class _CheckoutBuilder(NamedTuple):
         for left in self.records.glob("index.*"):
             left.unlink()
 
-        if used is None or not self._restore_retired(used, index):
+        if retired is None or not self._restore_retired(retired, index):
             index.unlink(missing_ok=True)
             remove_tree(self.staging)
             self.staging.mkdir()
             _write_files(self.repository, self.staging, index, self.start_point.start)
 
-        furnish = self.options.populate
+        populate = self.options.populate
         filled = fill_submodules(self.repository, self.start_point.start, self.staging)
-        if furnish:
-            laid = furnish(self.staging, folder, self.start_point.start)
+        if populate:
+            placed = populate(self.staging, folder, self.start_point.start)
         else:
-            laid = NO_PLACED_FILES
+            placed = NO_PLACED_FILES
 
-        laid = laid._replace(paths=(*filled, *laid.paths))
-        record = self._write_git_dir(folder, index, laid)
+        placed = placed._replace(paths=(*filled, *placed.paths))
+        record = self._write_git_dir(folder, index, placed)
         # Sync the files before the record: a file that a power failure emptied would look
         # like an agent's change.
         sync_file_system(self.staging)
@@ -280,16 +311,16 @@ class _CheckoutBuilder(NamedTuple):
 
         return Checkout(self.repository, self.assignment, record, self.start_point.conflicts)
 
-    def _restore_retired(self, used: _RetiredCheckout, index: Path) -> bool:
+    def _restore_retired(self, retired: _RetiredCheckout, index: Path) -> bool:
         """Restore the initial state of a retired checkout; return False if that is not possible.
 
         Everything that differs is removed, including ignored files and empty folders, and missing
         files are written.
         """
-        record = replace(used.record, folder=str(self.staging), set_aside=())
+        record = replace(retired.record, folder=str(self.staging), set_aside=())
 
         try:
-            start = load_start(used.index_data, record, self.repository)
+            start = load_start(retired.index_data, record, self.repository)
             with (
                 checkout_descriptor(record) as root,
                 open_trash_folder(self.staging.parent) as room,
@@ -298,7 +329,7 @@ class _CheckoutBuilder(NamedTuple):
                 for path in (".git", *swept.dirty):
                     room.remove_beneath(root, path)
 
-            replace_file(index, used.index_data, 0o666)
+            replace_file(index, retired.index_data, 0o666)
             _restore_files(
                 repository=self.repository,
                 folder=self.staging,
@@ -313,27 +344,27 @@ class _CheckoutBuilder(NamedTuple):
         return True
 
     def _write_git_dir(self, folder: Path, index: Path, placed: PlacedFiles) -> CheckoutRecord:
-        begin = self.start_point
-        terms = self.options
-        if begin.files_tree is not None:
-            self._write_conflicts(index, begin.files_tree)
+        start_point = self.start_point
+        options = self.options
+        if start_point.files_tree is not None:
+            self._write_conflicts(index, start_point.files_tree)
 
-        set_aside = (*terms.set_aside, *placed.paths)
+        set_aside = (*options.set_aside, *placed.paths)
         excluded = (
             *(_exclude_pattern(path) for path in set_aside if path.isprintable()),
-            *terms.litter,
+            *options.litter,
         )
-        head = begin.head or begin.start
-        seedling = AgentGitSpec(
+        head = start_point.head or start_point.start
+        git_spec = AgentGitSpec(
             branch=self.assignment.branch,
             start=head,
-            agent=terms.agent,
-            refs=begin.refs,
+            agent=options.agent,
+            refs=start_point.refs,
             excluded=excluded,
         )
 
         stamp_ns = write_agent_git_dir(
-            self.repository, self.staging, self._prepare_agent_index(head, index), seedling
+            self.repository, self.staging, self._prepare_agent_index(head, index), git_spec
         )
         with folder_descriptor(self.staging) as root:
             files = fingerprint_git_files(root, self.repository.hash_name)
@@ -343,13 +374,13 @@ class _CheckoutBuilder(NamedTuple):
             folder=str(folder),
             device=about.st_dev,
             inode=about.st_ino,
-            start=begin.start,
-            base=begin.base,
+            start=start_point.start,
+            base=start_point.base,
             stamp_ns=stamp_ns,
             set_aside=set_aside,
             programs=placed.programs,
             git_files=files,
-            joins=begin.joins,
+            joins=start_point.joins,
         )
 
     def _prepare_agent_index(self, head: str, index: Path) -> Path:

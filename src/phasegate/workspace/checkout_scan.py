@@ -90,12 +90,14 @@ class _CheckoutWalk(ABC):
         self._missing: list[str] = []
 
     def visit_folder(self, descriptor: int, folder: str, depth: int) -> None:
+        """Compare one folder with its initial state, and descend into its subfolders."""
         if depth > self._limits.depth and folder not in self._start.snapshot.parents:
             raise LimitReached("folders inside folders", self._limits.depth)
 
         self._visited.add(folder)
         known = self._start.snapshot.folders.get(folder, _NO_FILES)
         prefix = f"{folder}/" if folder else ""
+        # `unknown`: all that is not a tracked file, including folders with tracked files
         unknown, seen = self._scan_files(descriptor, known, prefix)
         if seen < len(known):
             self._missing.extend(

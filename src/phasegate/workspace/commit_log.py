@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from phasegate.core.plan.commits import Commit
 from phasegate.git import git
@@ -14,6 +16,9 @@ from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.tree_diff import RAW_DIFF_OPTIONS, list_tree_entries
 
 MAX_DIFF_CHARS = 4_000_000
+MAX_DIFF_PATHS = 1_000
+# In the message of a feature's merge
+_SPECIFICATION = re.compile(r"^Specification: \S*?(\d{3,}-[a-z0-9-]+)", re.M)
 _LOG_OPTIONS = ("-z", "--reverse", "--format=%H%x0a%B")
 
 
@@ -22,6 +27,21 @@ def commits_between(repository: Repository, old: str, new: str) -> list[Commit]:
     return _parse_commits(
         git_cached(repository.place(), "log", *_LOG_OPTIONS, f"{old}..{new}").stdout
     )
+
+
+class CommitTree(NamedTuple):
+    """The tree and the parents of a commit."""
+
+    tree: str
+    parents: tuple[str, ...]
+
+
+def read_commit_trees(repository: Repository, commits: Iterable[str]) -> dict[str, CommitTree]:
+    """Return the tree and the parents of each commit."""
+    arguments = ("log", "--no-walk=unsorted", "--format=%H %T %P", *dict.fromkeys(commits))
+    lines = git(repository.place(), *arguments).stdout.decode().splitlines()
+    fields = [line.split() for line in lines]
+    return {commit: CommitTree(tree, tuple(parents)) for commit, tree, *parents in fields}
 
 
 def _parse_commits(output: bytes) -> list[Commit]:
@@ -33,11 +53,18 @@ def _parse_commits(output: bytes) -> list[Commit]:
     return [Commit(commit, message.strip()) for commit, _, message in entries]
 
 
-def diff_commits(repository: Repository, old: str, new: str) -> str:
-    """Return the diff between two commits as text.
+def diff_commits(
+    repository: Repository, old: str, new: str, paths: Sequence[str] | None = None
+) -> str:
+    """Return the diff between two commits as text, of all files or of some paths.
 
-    A diff that is too long for a reviewer is truncated, with a notice.
+    A diff that is too long for a reviewer is truncated, with a notice. More paths than a command
+    line can carry are not selected: then all files are shown.
     """
+    if paths is not None and not paths:
+        return ""
+
+    selected = ("--", *paths) if paths and len(paths) <= MAX_DIFF_PATHS else ()
     arguments = (
         "diff-tree",
         "-r",
@@ -48,6 +75,7 @@ def diff_commits(repository: Repository, old: str, new: str) -> str:
         "--no-textconv",
         old,
         new,
+        *selected,
     )
 
     text = git(repository.place(), *arguments).stdout.decode(errors="replace")
@@ -55,6 +83,30 @@ def diff_commits(repository: Repository, old: str, new: str) -> str:
         return text
 
     return text[:MAX_DIFF_CHARS] + "\n[truncated]\n"
+
+
+class FileStat(NamedTuple):
+    """A changed file with the number of added and deleted lines; both are 0 for binary files."""
+
+    path: str
+    added: int
+    deleted: int
+
+
+def list_changed_files(repository: Repository, base: str, new: str) -> tuple[FileStat, ...]:
+    """List the files that `new` changed since it left `base`, sorted by path."""
+    arguments = ("diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
+    output = git(repository.place(), *arguments, f"{base}...{new}").stdout
+    entries = (entry.split("\t", 2) for entry in output.decode(errors="replace").split("\0"))
+    return tuple(
+        FileStat(
+            path=fields[2],
+            added=int(fields[0]) if fields[0].isdigit() else 0,
+            deleted=int(fields[1]) if fields[1].isdigit() else 0,
+        )
+        for fields in entries
+        if len(fields) == 3
+    )
 
 
 def list_blobs(
@@ -76,9 +128,19 @@ def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[
     A merge counts as one commit.
     """
     shown = git(
-        repository.place(), "log", "-z", "--first-parent", "--format=%s", f"{branch}..{tip}"
+        repository.place(), "log", "-z", "--first-parent", "--format=%B", f"{branch}..{tip}"
     ).stdout
-    return [one for one in shown.decode(errors="replace").split("\0") if one.strip()]
+    messages = [one for one in shown.decode(errors="replace").split("\0") if one.strip()]
+    return [_name_merged_feature(message) for message in messages]
+
+
+def _name_merged_feature(message: str) -> str:
+    """Return the subject of a commit, with the slug of the feature that it merged."""
+    subject = message.strip().partition("\n")[0]
+    found = _SPECIFICATION.search(message)
+    if found:
+        return f"{found[1]}: {subject}"
+    return subject
 
 
 def list_changed_paths(repository: Repository, base: str, head: str) -> list[str]:

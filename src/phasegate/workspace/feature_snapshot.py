@@ -21,10 +21,18 @@ from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import BRANCH_COPY_PREFIX, BRANCH_PREFIX, SAVED_PREFIX, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
+from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, PUBLISHED_PREFIX
 from phasegate.workspace.saved_work import save_commit
 from phasegate.workspace.tree_diff import resolve_tree
 
-_REF_PREFIXES = (f"{BRANCH_PREFIX}feat/", f"{BRANCH_COPY_PREFIX}feat/", SAVED_PREFIX)
+_REF_PREFIXES = (
+    f"{BRANCH_PREFIX}feat/",
+    f"{BRANCH_COPY_PREFIX}feat/",
+    SAVED_PREFIX,
+    ORIGINAL_PREFIX,
+    DELIVERED_PREFIX,
+    PUBLISHED_PREFIX,
+)
 _REF_SUFFIXES = ("", "-*", "-*/*")
 _WORK_NAME = re.compile(
     r"(?P<work>WP\d+|\d\d-[a-z-]+?|archive|feature)(?:-try(?P<attempt>\d+))?(?:-agent(?P<agent>\d+))?"

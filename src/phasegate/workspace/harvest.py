@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from phasegate.core.forge.outgoing_text import defuse_triggers
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed, sync_written_folders
 from phasegate.workspace.agent_history import AgentCommit
@@ -67,6 +68,8 @@ class HarvestedCommit(NamedTuple):
     agent_commit: str | None
     # True if the package's id was prepended to the message
     message_changed: bool
+    # True if words of the message that a forge acts on were broken, or its author was replaced
+    defused: bool = False
 
 
 class Harvest(NamedTuple):
@@ -238,32 +241,33 @@ class _LockedHarvest(NamedTuple):
             return [self._write_resolution(head, wanted)]
 
         now: VersionMap = {}
-        plans: list[tuple[NewCommit, str | None, bool]] = []
+        plans: list[tuple[NewCommit, str | None, bool, bool]] = []
 
         for commit in commits:
             step = self._commit_changes(commit, states, now)
             if step:
                 now.update(step)
-                message, renamed = ensure_package_prefix(
-                    commit.message, self.checkout.assignment.work_id
-                )
+                safe = defuse_triggers(commit.message)
+                message, renamed = ensure_package_prefix(safe, self.checkout.assignment.work_id)
+                author = commit.author._replace(who=self.committer.who)
                 plans.append(
                     (
                         NewCommit(
                             parents=(),
-                            author=commit.author,
+                            author=author,
                             committer=self.committer,
                             message=message,
                             paths=step,
                         ),
                         commit.id,
                         renamed,
+                        safe != commit.message or author != commit.author,
                     )
                 )
 
         rest = find_remaining_changes(states, wanted, now)
         if rest:
-            message, _ = ensure_package_prefix(self.title, self.checkout.assignment.work_id)
+            message = self._make_own_message()
             plans.append(
                 (
                     NewCommit(
@@ -275,19 +279,31 @@ class _LockedHarvest(NamedTuple):
                     ),
                     None,
                     False,
+                    False,
                 )
             )
 
         made = [
             plan._replace(parents=(head,) if number == 0 else ())
-            for number, (plan, _, _) in enumerate(plans)
+            for number, (plan, *_) in enumerate(plans)
         ]
         ids = write_commits(self.repository, made)
 
         return [
-            HarvestedCommit(one, plan.message, source, renamed)
-            for one, (plan, source, renamed) in zip(ids, plans, strict=True)
+            HarvestedCommit(
+                id=one,
+                message=plan.message,
+                agent_commit=source,
+                message_changed=renamed,
+                defused=defused,
+            )
+            for one, (plan, source, renamed, defused) in zip(ids, plans, strict=True)
         ]
+
+    def _make_own_message(self) -> str:
+        """Return the message of a commit of changes that the agent did not commit."""
+        title = defuse_triggers(self.title)
+        return ensure_package_prefix(title, self.checkout.assignment.work_id)[0]
 
     def _commit_changes(
         self, commit: AgentCommit, states: PathVersions, now: VersionMap
@@ -313,7 +329,7 @@ class _LockedHarvest(NamedTuple):
     def _write_resolution(self, head: str, wanted: VersionMap) -> HarvestedCommit:
         """Write a merge commit of the branch and the start, with the allowed changes."""
         record = self.checkout.record
-        message, _ = ensure_package_prefix(self.title, self.checkout.assignment.work_id)
+        message = self._make_own_message()
         plan = NewCommit(
             parents=(record.start,),
             author=self.committer,

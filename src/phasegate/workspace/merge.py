@@ -8,12 +8,16 @@ moved in the meantime, the merge is prepared again.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.git import git, run_git_as_user
 from phasegate.workspace.objects import Signature, write_tree_commit
 from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+
+# Two features that each add an entry to a changelog do not conflict: both entries are kept
+_CHANGELOG_ATTRIBUTES = Path(__file__).with_name("changelog.gitattributes")
 
 
 class MergedTree(NamedTuple):
@@ -42,34 +46,55 @@ class MergeConflict(NamedTuple):
 
 
 class AlreadyMerged(NamedTuple):
-    """The target already has the source's whole history."""
+    """The target already has the source's whole history.
+
+    `commit` is the merge that brought it, and `base` its first parent; without such a merge,
+    `commit` is the end of the target, and `base` is empty.
+    """
 
     target: str
     commit: str
+    base: str = ""
 
 
 def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
-    """Merge two commits; files that conflict get conflict markers."""
+    """Merge two commits; files that conflict get conflict markers.
+
+    Changelogs are merged by union.
+    """
     arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     fields = os.fsdecode(
-        git(repository.place(), *arguments, accepted_exit_codes=(0, 1)).stdout
+        git(
+            repository.place(),
+            *arguments,
+            settings=("-c", f"core.attributesFile={_CHANGELOG_ATTRIBUTES}"),
+            accepted_exit_codes=(0, 1),
+        ).stdout
     ).split("\0")
     return MergedTree(fields[0], tuple(dict.fromkeys(path for path in fields[1:] if path)))
 
 
 def prepare_merge(
-    repository: Repository, source: str, target: str, message: str, signature: Signature
+    repository: Repository,
+    source: str,
+    target: str,
+    message: str,
+    signature: Signature,
+    source_commit: str = "",
 ) -> PreparedMerge | MergeConflict | AlreadyMerged:
-    """Create the merge commit of a branch into another without moving any ref."""
+    """Create the merge commit of a branch into another without moving any ref.
+
+    `source_commit` is merged instead of the head of the source.
+    """
     refs = read_refs(repository, BRANCH_PREFIX + source, BRANCH_PREFIX + target)
     for branch in (source, target):
         if BRANCH_PREFIX + branch not in refs:
             raise missing_branch_error(repository, branch)
 
-    theirs = refs[BRANCH_PREFIX + source]
+    theirs = source_commit or refs[BRANCH_PREFIX + source]
     ours = refs[BRANCH_PREFIX + target]
     if is_ancestor(repository, theirs, ours):
-        return AlreadyMerged(target, ours)
+        return find_merge(repository, target, theirs, ours)
 
     merged = merge_trees(repository, ours, theirs)
     if merged.conflicts:
@@ -81,15 +106,26 @@ def prepare_merge(
     )
 
 
+def find_merge(repository: Repository, target: str, source: str, tip: str) -> AlreadyMerged:
+    """Find the merge that brought a commit into the target, whose end is `tip`."""
+    arguments = ("rev-list", "--first-parent", "--merges", "--parents", tip, f"^{source}")
+    for line in git(repository.place(), *arguments).stdout.decode().splitlines():
+        commit, base, *others = line.split()
+        if source in others:
+            return AlreadyMerged(target, commit, base)
+    return AlreadyMerged(target, tip)
+
+
 def find_fork_point(repository: Repository, branch: str, commit: str) -> str:
     """Return the merge base of a branch and a commit; the commit itself if there is none."""
     base = read_refs(repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
-    if base:
-        said = git(repository.place(), "merge-base", base, commit, accepted_exit_codes=(0, 1))
-    else:
-        said = None
+    return (find_merge_base(repository, base, commit) if base else "") or commit
 
-    return (said.stdout.decode().strip() if said else "") or commit
+
+def find_merge_base(repository: Repository, one: str, other: str) -> str:
+    """Return the newest common ancestor of two commits or branches; empty if there is none."""
+    said = git(repository.place(), "merge-base", one, other, accepted_exit_codes=(0, 1))
+    return said.stdout.decode().strip()
 
 
 _COMMIT_HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "pre-merge-commit")

@@ -38,7 +38,7 @@ _OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")
 class OutsideState(NamedTuple):
     """The state of everything outside the checkout: the refs, and a marker per file.
 
-    `moves` is the number of moves that were logged so far.
+    `last_move` is the number of the latest logged move of a ref.
     """
 
     refs: Mapping[str, str]

@@ -82,7 +82,7 @@ def moves_since(repository: Repository, number: int) -> list[RefMove]:
 def is_explained_by_moves(before: str | None, after: str | None, moves: Iterable[RefMove]) -> bool:
     """Return True if the logged moves of one ref lead from the object `before` to `after`.
 
-    Moves that were made after the second capture are allowed at the end.
+    Moves that were made after `after` was read are allowed at the end.
     """
     reached = {before}
     for move in moves:

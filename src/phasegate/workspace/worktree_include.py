@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,14 +32,18 @@ _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 
 def list_included_files(
-    repository: Repository, commit: str, own_folders: Sequence[str]
+    repository: Repository,
+    commit: str,
+    own_folders: Sequence[str],
+    is_trusted: Callable[[bytes], bool] = lambda patterns: True,
 ) -> tuple[str, ...]:
     """Return the ignored files to copy, as listed in the `.worktreeinclude` of the user.
 
-    The list is read from the commit, or from disk if it is not tracked.
+    The list is read from the commit, or from disk if it is not tracked. A list that is not trusted
+    is ignored: it could name any secret of the user in this folder.
     """
     text = _read_patterns(repository, commit)
-    if not text.strip():
+    if not text.strip() or not is_trusted(text):
         return ()
 
     place = GitPaths(

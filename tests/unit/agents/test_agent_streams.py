@@ -336,6 +336,22 @@ def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(
     assert "first_output_timeout_s" in report.remedy
 
 
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_program_that_is_silent_until_its_time_is_over_reaches_its_fallback(
+    task: AgentTask, kind: str
+) -> None:
+    """Qwen Code at a limit waits without a word, and `first_output_timeout_s` may be longer than the job."""
+    silent = get_harness(kind).make_parser(task, Mute())
+    speaking = get_harness(kind).make_parser(task, Mute())
+    list(silent.parse_line(NO_SIGNS[kind]))
+    list(speaking.parse_line(SIGNS[kind]))
+    out_of_time = FinishedRun(None, "", "", signal=9, sigterm_sent=True, timed_out=True)
+    assert silent.build_report(out_of_time).ending is Ending.SILENT
+    assert speaking.build_report(out_of_time).ending is Ending.FAILED
+    stopped = FinishedRun(None, "", "", signal=15, sigterm_sent=True, stop_requested=True)
+    assert silent.build_report(stopped).ending is not Ending.SILENT
+
+
 def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task: AgentTask) -> None:
     impatient = msgspec.structs.replace(
         task, agent=AgentConfig("tested", first_output_timeout_s=0.05)

@@ -552,7 +552,7 @@ def test_a_setup_of_the_base_is_used_again_and_an_agents_tree_never_fills_the_ca
         "setup": f"echo ran >> {log}; mkdir .venv; echo made > .venv/made",
         "test": f"cat .venv/made && {QUICK}",
     }
-    kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "key-of-the-base")
+    kept = SetupCacheSlot(SetupCache(tmp_path / "cache", 10**9), "key-of-the-base")
     work = done(tmp_path, {**GOOD, ".gitignore": ".venv/\n__pycache__/\n"})
     folder = work.checkout
 

@@ -15,26 +15,31 @@ from support.growth import assert_grows_no_faster_than_its_input
 RECORDED = Path(__file__).with_name("runner_outputs")
 
 RUNS = [
-    ("cargo-passing", TestRun("cargo test", 2, 0)),
-    ("cargo-failing", TestRun("cargo test", 1, 1, ("tests::breaks",))),
+    ("cargo-passing", TestRun("cargo test", 2, 0, skipped=1)),
+    ("cargo-failing", TestRun("cargo test", 1, 1, ("tests::breaks",), skipped=1)),
     ("go-verbose-passing", TestRun("go test", 2, 0)),
-    ("go-verbose-failing", TestRun("go test", 1, 1, ("TestBreaks",))),
+    ("go-verbose-failing", TestRun("go test", 1, 1, ("TestBreaks",), skipped=1)),
     ("go-plain-passing", TestRun("go test", 2, 0)),
     ("go-plain-broken", TestRun("go test", 0, 1, ("example.invalid/sum",))),
-    ("go-json-failing", TestRun("go test -json", 1, 1, ("example.invalid/sum.TestBreaks",))),
-    ("jest-passing", TestRun("jest", 2, 0)),
-    ("jest-failing", TestRun("jest", 1, 1, ("sum › breaks",))),
-    ("vitest-passing", TestRun("vitest", 2, 0)),
-    ("vitest-coloured", TestRun("vitest", 2, 0)),
+    (
+        "go-json-failing",
+        TestRun("go test -json", 1, 1, ("example.invalid/sum.TestBreaks",), skipped=1),
+    ),
+    ("jest-passing", TestRun("jest", 2, 0, skipped=1)),
+    ("jest-failing", TestRun("jest", 1, 1, ("sum › breaks",), skipped=1)),
+    ("vitest-passing", TestRun("vitest", 2, 0, skipped=1)),
+    ("vitest-coloured", TestRun("vitest", 2, 0, skipped=1)),
     (
         "vitest-failing",
-        TestRun("vitest", 1, 1, ("v/b.test.js [ v/b.test.js ]", "v/a.test.js > sum > breaks")),
+        TestRun(
+            "vitest", 1, 1, ("v/b.test.js [ v/b.test.js ]", "v/a.test.js > sum > breaks"), skipped=1
+        ),
     ),
-    ("mocha-passing", TestRun("mocha", 2, 0)),
-    ("mocha-failing", TestRun("mocha", 1, 1, ("breaks",))),
-    ("node-tap-passing", TestRun("node --test", 2, 0)),
-    ("node-tap-failing", TestRun("node --test", 1, 1, ("fails",))),
-    ("node-spec-failing", TestRun("node --test", 1, 1, ("fails",))),
+    ("mocha-passing", TestRun("mocha", 2, 0, skipped=1)),
+    ("mocha-failing", TestRun("mocha", 1, 1, ("breaks",), skipped=1)),
+    ("node-tap-passing", TestRun("node --test", 2, 0, skipped=1)),
+    ("node-tap-failing", TestRun("node --test", 1, 1, ("fails",), skipped=1)),
+    ("node-spec-failing", TestRun("node --test", 1, 1, ("fails",), skipped=1)),
     ("tape-passing", TestRun("tape", 2, 0)),
     ("tape-failing", TestRun("tape", 1, 1, ("one and one",))),
     ("bun-failing", TestRun("bun test", 1, 1, ("outer > bad",))),
@@ -60,7 +65,10 @@ def test_what_a_runner_said_is_read_from_its_own_words(name: str, run: TestRun) 
             "PASS: a.sh\nFAIL: b.sh\n# TOTAL: 3\n# PASS:  1\n# SKIP:  1\n# XFAIL: 0\n# FAIL:  1\n# ERROR: 0\n",
             TestRun("automake", 1, 1, ("b.sh",)),
         ),
-        ("[ERROR] Tests run: 5, Failures: 1, Errors: 0, Skipped: 1\n", TestRun("surefire", 3, 1)),
+        (
+            "[ERROR] Tests run: 5, Failures: 1, Errors: 0, Skipped: 1\n",
+            TestRun("surefire", 3, 1, skipped=1),
+        ),
     ],
 )
 def test_the_summaries_of_other_runners_are_read(text: str, run: TestRun) -> None:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.config import Config, EffectiveConfig, load_config, locate_config
-from phasegate.config.layers import MAX_FILE_BYTES
-from phasegate.config.settings import SandboxMode
+from phasegate.config.layers import MAX_FILE_BYTES, locate_config
+from phasegate.config.load import EffectiveConfig, load_config
+from phasegate.config.settings import Config, SandboxMode
 from phasegate.errors import ConfigError
 
 EXAMPLE = """\
@@ -70,12 +70,17 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+TRUSTED = {"PHASEGATE_TRUST": "1"}
+
+
 def loaded(
     folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str
 ) -> EffectiveConfig:
     (folder / "phasegate.toml").write_text(text)
     return load_config(
-        folder, environ or {}, {key.replace("__", "."): value for key, value in flags.items()}
+        folder,
+        TRUSTED | (environ or {}),
+        {key.replace("__", "."): value for key, value in flags.items()},
     )
 
 
@@ -100,7 +105,7 @@ def test_the_documented_example_is_read_whole(repository: Path) -> None:
 
 @pytest.mark.demand("W3.d", "D10.c")
 def test_without_a_file_the_defaults_hold(repository: Path) -> None:
-    effective = load_config(repository, {})
+    effective = load_config(repository, TRUSTED)
     assert effective.config == Config()
     assert not effective.has_file
     assert (effective.config.run.max_revisions, effective.config.run.max_review_cycles) == (3, 5)
@@ -161,7 +166,8 @@ def test_the_seeds_variables_concern_all_agents_and_a_variable_for_one_wins_over
     ]
     flag = {"agents.*.timeout_s": "80"}
     assert [
-        agent.timeout_s for agent in load_config(repository, one, flag).config.agents.values()
+        agent.timeout_s
+        for agent in load_config(repository, TRUSTED | one, flag).config.agents.values()
     ] == [80, 80]
 
 
@@ -319,7 +325,7 @@ def test_the_file_is_found_from_any_folder_of_the_repository(repository: Path) -
     deep = repository / "a/b"
     deep.mkdir(parents=True)
     (repository / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load_config(deep, {}).config.run.parallel == 7
+    assert load_config(deep, TRUSTED).config.run.parallel == 7
     assert locate_config(deep) == (repository, repository / "phasegate.toml")
 
 
@@ -327,21 +333,21 @@ def test_a_repository_has_one_file_wherever_a_run_is_begun(repository: Path) -> 
     deep = repository / "a"
     deep.mkdir()
     (deep / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load_config(deep, {}).config.run.parallel == 2
+    assert load_config(deep, TRUSTED).config.run.parallel == 2
 
 
 def test_a_file_above_the_repository_does_not_count(repository: Path) -> None:
     inner = repository / "inner"
     (inner / ".git").mkdir(parents=True)
     (repository / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load_config(inner, {}).config.run.parallel == 2
+    assert load_config(inner, TRUSTED).config.run.parallel == 2
 
 
 def test_outside_of_a_repository_only_the_folders_own_file_counts(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "phasegate.toml").write_text("[run]\nparallel = 7\n")
     assert load_config(tmp_path / "x", {}).config.run.parallel == 2
-    assert load_config(tmp_path, {}).config.run.parallel == 7
+    assert load_config(tmp_path, TRUSTED).config.run.parallel == 7
 
 
 def test_odd_files_are_refused_without_a_hang(repository: Path) -> None:
@@ -349,14 +355,14 @@ def test_odd_files_are_refused_without_a_hang(repository: Path) -> None:
     for make in (file.mkdir, lambda: os.mkfifo(file), lambda: file.symlink_to("/dev/zero")):
         make()
         with pytest.raises(ConfigError, match=r"phasegate.toml"):
-            load_config(repository, {})
+            load_config(repository, TRUSTED)
         file.rmdir() if file.is_dir() else file.unlink()
     for raw in (b"\xff", b"#" * (MAX_FILE_BYTES + 1)):
         file.write_bytes(raw)
         with pytest.raises(ConfigError, match=r"not UTF-8|larger than"):
-            load_config(repository, {})
+            load_config(repository, TRUSTED)
     file.write_bytes(b"\xef\xbb\xbf[run]\r\nparallel = 3\r\n")
-    assert load_config(repository, {}).config.run.parallel == 3
+    assert load_config(repository, TRUSTED).config.run.parallel == 3
 
 
 KEYS = st.sampled_from(
@@ -436,11 +442,11 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
 def test_a_bucket_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
     (tmp_path / "phasegate.toml").write_text(f"[storage]\n{text}\n")
     with pytest.raises(ConfigError, match=re.escape(wrong)):
-        load_config(tmp_path, {})
+        load_config(tmp_path, TRUSTED)
 
 
 def test_a_bucket_is_used_only_where_one_is_set(tmp_path: Path) -> None:
-    assert not load_config(tmp_path, {}).config.storage.is_set
+    assert not load_config(tmp_path, TRUSTED).config.storage.is_set
     (tmp_path / "phasegate.toml").write_text('[storage]\nurl = "s3://team-records/shop/"\n')
-    assert load_config(tmp_path, {}).config.storage.is_set
-    assert load_config(tmp_path, {}).config.storage.bucket == "agileplus-artifacts"
+    assert load_config(tmp_path, TRUSTED).config.storage.is_set
+    assert load_config(tmp_path, TRUSTED).config.storage.bucket == "agileplus-artifacts"

@@ -11,7 +11,7 @@ import pytest
 from phasegate import check_block, next_steps
 from phasegate.core.answer.block import render_menu, render_status
 from phasegate.core.display.next_steps import EVENTS
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.prompts import agent_files
 from support.next_steps_samples import block, everything_emitted, state
 from support.published_expressions import ITEM, PROMPT_BLOCK

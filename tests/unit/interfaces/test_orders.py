@@ -8,8 +8,8 @@ from phasegate.core.display.status import SHORT_ORDERS
 from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.interfaces.board.pages import _ORDER_BUTTONS
-from phasegate.interfaces.cli import COMMANDS
-from phasegate.interfaces.mcp.call_context import DecideArguments
+from phasegate.interfaces.cli.main import COMMANDS
+from phasegate.interfaces.mcp.tool_arguments import DecideArguments
 
 
 def test_every_order_has_an_event_a_command_and_a_button() -> None:

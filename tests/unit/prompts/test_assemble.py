@@ -11,7 +11,7 @@ from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.core.prompt.hidden_characters import HiddenCharacter
 from phasegate.core.workflow.phases import PHASES, PhaseWork, required_artifacts
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.errors import PromptTooLarge, TemplateNotFound, UnreadableFile
 from phasegate.prompts.assemble import (
     MAX_HIDDEN_PER_ITEM,
@@ -106,12 +106,26 @@ def test_the_system_prompt_only_points_at_what_changes(project: Path) -> None:
     assert [item.name for item in prompt.context] == ["plan.md", "tasks.md"]
 
 
+@pytest.mark.demand("T3.d", "M1.b")
+def test_tasks_and_artifacts_that_are_not_given_are_reported_as_missing(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "phasegate"):
+        system = build_system_prompt(request(project, "implement")).text
+    assert "[Context not provided: TASKS." in system
+    assert "[Context not provided: ARTIFACTS." in system
+    warned = [record.getMessage() for record in caplog.records]
+    assert [text.rpartition(" ")[2] for text in warned] == ["ARTIFACTS", "TASKS"]
+
+
 @pytest.mark.demand("T3.a", "T3.b", "P1.d")
 def test_every_variable_of_the_template_is_filled(
     project: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "phasegate"):
-        system = build_system_prompt(request(project)).text
+        system = build_system_prompt(
+            request(project), [ContextPiece(PieceKind.ARTIFACT, "quick-scan.md", "Small.")]
+        ).text
     assert "{{" not in system
     assert "Python 3.12, pytest, ruff." in system
     assert "  module0/" in system

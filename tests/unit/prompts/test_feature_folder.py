@@ -227,7 +227,7 @@ def test_the_command_speaks_json(folder: Folder) -> None:
 
 
 def test_the_check_loads_nothing_that_is_only_for_display(folder: Folder) -> None:
-    code = "import sys; from phasegate.interfaces.cli import run_command; run_command(sys.argv[1:]); print(sorted(sys.modules))"
+    code = "import sys; from phasegate.interfaces.cli.main import run_command; run_command(sys.argv[1:]); print(sorted(sys.modules))"
     command = [sys.executable, "-c", code, "spec", "check", str(folder.path)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for module in ("rich", "pathspec", "asyncio", "tomllib", "importlib.resources"):

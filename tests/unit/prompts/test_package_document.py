@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from phasegate.core.plan.planning import plan_packages, read_guidance
 from phasegate.core.plan.tasks import parse_tasks
@@ -78,7 +79,7 @@ Any changes to other files (except lock files) require governance exception.
 Your context includes:
 1. **Specification** (`spec.md`):
 2. **Implementation Plan** (`plan.md`):
-3. **Existing Code Structure** (`ARCHITECTURE.md`):
+3. **Existing Code Structure** (`ARCHITECTURE.md`)
 4. **Governance & Audit** (`GOVERNANCE.md`):
 - Full feature mission and user stories
 - Work breakdown: WP01 through WP03
@@ -352,8 +353,32 @@ def test_the_time_limit_is_told_as_it_is() -> None:
     )
     document = render_package(LOGIN_FORM, plan)
     assert "(600s = 10 min)" in document
-    assert "At 90% (540s)" in document
+    assert "At 90% (540s): Harness sends SIGTERM; you have 60s to clean up" in document
     assert "3 rounds at most" in document
+
+
+@pytest.mark.demand("D2.a", "M1.b")
+def test_a_pull_request_is_named_only_where_one_is_opened() -> None:
+    plan = login_plan()
+    assert "PR created" not in render_package(LOGIN_FORM, plan)
+    opened = render_package(LOGIN_FORM, replace(plan, opens_pull_request=True))
+    assert "(git commits)              (PR created)             (merged)" in opened
+
+
+@pytest.mark.demand("D2.c")
+def test_a_deliverable_is_described_as_the_plan_says_and_a_title_is_not_repeated() -> None:
+    tasks = parse_tasks(
+        "- [ ] 1.1 Store users\n  - File: src/users.py, src/hash.py, tests/test_users.py\n",
+        read_yaml,
+    ).tasks
+    rows = (
+        "| Path | New | Responsibility |\n|---|---|---|\n| `src/hash.py` | new | Salted hashes |\n"
+    )
+    (described,) = plan_packages(tasks, "001-x", guidance=read_guidance(rows))
+    assert described.descriptions == {
+        "src/users.py": "Store users",
+        "src/hash.py": "Salted hashes",
+    }
 
 
 def test_the_example_answers_name_no_job_that_could_be_taken_for_an_answer() -> None:

@@ -11,7 +11,7 @@ from phasegate import check_block, next_steps, resolve_display_name
 from phasegate.core.answer.block import parse_status
 from phasegate.core.prompt.agent_file import PromptSection, read_agent_file
 from phasegate.core.prompt.agent_role import AgentKind
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.errors import ConfigError
 from phasegate.prompts.agent_files import build_expected_section, load_shipped_files
 

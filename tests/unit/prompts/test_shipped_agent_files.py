@@ -8,7 +8,7 @@ import pytest
 
 from phasegate.core.prompt.agent_file import extract_front_matter, read_agent_file
 from phasegate.core.prompt.agent_role import AgentKind
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.prompts.agent_files import ShippedAgentFile, check_agent_file, load_shipped_files
 from support.agent_file_shapes import CLOSING_LINES, SUB_AGENTS
 

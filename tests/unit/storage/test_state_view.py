@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.display.next_steps import next_steps
-from phasegate.core.workflow.lifecycle import Workflow
+from phasegate.core.workflow.phase_transitions import Workflow
 from phasegate.errors import StateConflict
 from phasegate.storage.state_view import write_state_view
 
@@ -55,7 +55,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
         stop.set()
         writer.join()
     assert 1 <= len(seen) <= 2
-    assert [found.name for found in path.parent.iterdir()] == ["state.json"]
+    assert sorted(found.name for found in path.parent.iterdir()) == ["phasegate.json", "state.json"]
 
 
 @pytest.mark.demand("W2.c")

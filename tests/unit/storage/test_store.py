@@ -16,7 +16,7 @@ import pytest
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.storage import chain_heads
-from phasegate.storage.audit import verify_audit
+from phasegate.storage.journal_store import MovedOn, open_store
 from phasegate.storage.location import Location
 from phasegate.storage.lock import feature_lock, named_lock
 from phasegate.storage.lock_holder import find_live_holder
@@ -29,7 +29,7 @@ from phasegate.storage.row_events import (
 )
 from phasegate.storage.rows import JobRow, NewEvent, PackageRow, WorkflowRow
 from phasegate.storage.schema import SCHEMA, Schema
-from phasegate.storage.store import MovedOn, open_store
+from phasegate.storage.verify_audit import verify_audit
 from support.growth import assert_grows_no_faster_than_its_input
 from support.record import (
     FEATURE,
@@ -50,7 +50,7 @@ import sys
 from pathlib import Path
 from phasegate.storage.location import Location
 from phasegate.storage.rows import NewEvent
-from phasegate.storage.store import MovedOn, open_store
+from phasegate.storage.journal_store import MovedOn, open_store
 root, state, times = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 with open_store(Location(root, root / ".git", state), "unused", "now") as store:
     for _ in range(times):
@@ -141,7 +141,7 @@ _LOOKS = """
 import sys
 from pathlib import Path
 from phasegate.storage.location import Location
-from phasegate.storage.store import open_store
+from phasegate.storage.journal_store import open_store
 with open_store(Location(*map(Path, sys.argv[1:4])), "unused", "2026-01-01T00:00:00.000Z") as store:
     print(store.last_seq(sys.argv[4]))
 """

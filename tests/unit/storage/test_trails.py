@@ -16,18 +16,18 @@ import pytest
 
 from phasegate.core.audit.trail import Action, Source, TrailEvent
 from phasegate.errors import EnvironmentUnavailable, StateConflict
-from phasegate.interfaces.cli import run_command
+from phasegate.interfaces.cli.main import run_command
 from phasegate.storage import group_commit, trail_log
 from phasegate.storage import trails as trails_module
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.group_commit import GroupCommit, _make_held_lock
+from phasegate.storage.journal_store import Store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
 from phasegate.storage.rows import JobRow
-from phasegate.storage.store import Store
 from phasegate.storage.trail_reader import list_trails
 from phasegate.storage.trail_recovery import TrailRecovery, recover_trails
 from phasegate.storage.trails import TrailWriter
+from phasegate.storage.verify_audit import verify_audit
 from support.record import (
     FEATURE,
     TS,

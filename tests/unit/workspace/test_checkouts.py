@@ -174,6 +174,41 @@ def test_a_folder_that_is_not_ours_is_not_taken(tmp_path: Path) -> None:
     assert (repository.root / f".worktrees/{SLUG}-WP01/precious.txt").read_text() == "mine"
 
 
+def restore_from_backup(folder: Path, backup: Path) -> None:
+    """Every folder gets another number, as a device may have after a restart."""
+    folder.rename(backup)
+    shutil.copytree(backup, folder, symlinks=True)
+
+
+def test_a_restored_checkout_is_found_with_its_work(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "project")
+    checkout = make_checkout(repository)
+    write(checkout.folder, {"src/login.py": "work\n"})
+    restore_from_backup(checkout.folder, tmp_path / "backup")
+    again = make_checkout(repository)
+    assert again.record.inode != checkout.record.inode
+    assert [change.path for change in seen_in(again).changes] == ["src/login.py"]
+    assert list_checkouts(repository)[0][0] == checkout.assignment.name
+
+
+@pytest.mark.parametrize("lost", ["record", "git config"])
+def test_a_checkout_that_cannot_be_trusted_is_moved_aside_without_a_question(
+    tmp_path: Path, lost: str
+) -> None:
+    repository = make_repository(tmp_path / "project")
+    checkout = make_checkout(repository)
+    write(checkout.folder, {"src/login.py": "work\n"})
+    restore_from_backup(checkout.folder, tmp_path / "backup")
+    if lost == "record":
+        shutil.rmtree(records_folder(repository, checkout.assignment.name))
+    else:
+        write(checkout.folder, {".git/config": "[core]\n\tfsmonitor = evil\n"})
+    again = make_checkout(repository)
+    assert seen_in(again).changes == ()
+    (aside,) = checkout.folder.parent.glob(".damaged-*")
+    assert (aside / "src/login.py").read_text() == "work\n"
+
+
 def test_a_checkout_that_was_replaced_is_not_looked_at(tmp_path: Path) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
     checkout.folder.rename(checkout.folder.with_name("away"))

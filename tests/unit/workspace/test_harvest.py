@@ -65,7 +65,7 @@ def _commit(checkout: Checkout, message: str, files: dict[str, str]) -> None:
 
 
 @pytest.mark.demand("D6.n", "D7.e")
-def test_an_agents_commits_keep_their_messages_authors_and_dates(
+def test_an_agents_commits_keep_their_messages_and_dates_under_the_name_of_the_run(
     repository: Repository, checkout: Checkout
 ) -> None:
     _commit(checkout, "WP01: first\n\nWith a body.", {"src/login.py": "one\n"})
@@ -77,7 +77,7 @@ def test_an_agents_commits_keep_their_messages_authors_and_dates(
         repository.root, "log", "--reverse", "--format=%an|%ae|%at|%ai|%cn|%B|", f"main..{done.tip}"
     )
     assert log.splitlines()[:4] == [
-        "Ada Agent|ada@agents.invalid|1700000000|2023-11-14 23:43:20 +0130|Phasegate|WP01: first",
+        "Phasegate|phasegate@localhost|1700000000|2023-11-14 23:43:20 +0130|Phasegate|WP01: first",
         "",
         "With a body.",
         "|",

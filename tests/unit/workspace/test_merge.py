@@ -247,10 +247,11 @@ def test_a_conflict_is_a_value_that_names_the_files(repository: Repository) -> N
 @pytest.mark.demand("W5.b")
 def test_a_merge_is_not_done_twice(repository: Repository) -> None:
     prepared = _prepared(repository)
+    before = git(repository.root, "rev-parse", "main").strip()
     for _ in range(2):
         assert finish_merge(repository, prepared) == AlreadyMerged("main", prepared.commit)
     assert prepare_merge(repository, FEATURE, "main", "again", US) == AlreadyMerged(
-        "main", prepared.commit
+        "main", prepared.commit, before
     )
     git(repository.root, "commit", "-q", "--allow-empty", "-m", "later")
     assert isinstance(finish_merge(repository, prepared), AlreadyMerged)

@@ -57,7 +57,7 @@ class AcpToolRun(msgspec.Struct, frozen=True, tag="tool"):
 
 
 class AcpNotice(msgspec.Struct, frozen=True, tag="notice"):
-    """A notice, such as a refused permission."""
+    """A message for the user, such as a denied permission or a rejected write."""
 
     text: str
     path: str = ""

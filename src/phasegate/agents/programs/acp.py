@@ -195,7 +195,7 @@ class AcpOutputParser:
             return ()
 
         if not isinstance(line, AcpNotice | AcpUnreadableUpdate):
-            self._first_output_timer.cancel()
+            self._first_output_timer.mark_output()
         return (self._convert_line(line),)
 
     def _convert_line(self, line: AcpEvent) -> AgentEvent:
@@ -252,8 +252,8 @@ class AcpOutputParser:
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
         self._first_output_timer.cancel()
-        if self._first_output_timer.expired:
-            report = self._first_output_timer.build_report()
+        if self._first_output_timer.is_silent(finished):
+            report = self._first_output_timer.build_report(finished)
         else:
             report = _build_report(self._end, finished)
 

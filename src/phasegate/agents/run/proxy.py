@@ -15,12 +15,12 @@ from typing import NamedTuple
 from phasegate.agents.program_launch import CERTIFICATE_VARIABLES, PROXY_VARIABLES
 from phasegate.agents.run.secret_values import find_env_secrets
 from phasegate.core.agents.harnesses import HarnessRow
-from phasegate.core.agents.hosts import ANY_HOST
+from phasegate.core.agents.hosts import ANY_HOST, PUBLIC_HOSTS
 from phasegate.sandbox.egress_proxy import ConnectionAttempt, EgressProxy
-from phasegate.sandbox.request import EGRESS_PROXY_ENV, EGRESS_PROXY_URL, JobRequest
+from phasegate.sandbox.request import EGRESS_PROXY_ENV, EGRESS_PROXY_URL, JobRequest, SandboxLevel
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+")
-_ENDPOINT_VARIABLE = re.compile(r"URL|ENDPOINT|CONFIG_CONTENT", re.I)
+_ENDPOINT_VARIABLE = re.compile(r"URL|ENDPOINT|CONFIG_CONTENT|API_BASE|_HOST$", re.I)
 
 
 class EgressPolicy(NamedTuple):
@@ -32,9 +32,19 @@ class EgressPolicy(NamedTuple):
     pass_env: tuple[str, ...]
 
     @property
-    def has_known_hosts(self) -> bool:
-        """Whether the needed hosts are known; `*` in the configuration allows every host."""
-        return ANY_HOST not in self.hosts and bool(self.hosts or self.row.hosts)
+    def allows_everything(self) -> bool:
+        """Whether the user opened the network, with `*` in the configuration."""
+        return ANY_HOST in self.hosts
+
+    def list_hosts(self, level: SandboxLevel) -> tuple[str, ...]:
+        """Return the hosts that the agent may reach at a level.
+
+        If none is known: every host but this machine, and none at `offline`.
+        """
+        known = (*self.row.hosts, *self.hosts)
+        if known or level is SandboxLevel.OFFLINE:
+            return known
+        return (PUBLIC_HOSTS,)
 
 
 def add_egress_proxy(
@@ -46,11 +56,11 @@ def add_egress_proxy(
 
     # The user may have set another address, in a variable or as an argument. Then the default hosts
     # of the program are not needed.
-    if _has_own_address(request, row):
-        hosts = policy.hosts
-    else:
-        hosts = (*row.hosts, *policy.hosts)
+    hosts = policy.list_hosts(request.level)
+    if not _has_own_address(request, row):
         _set_default_address(env, row)
+    elif row.hosts:
+        hosts = policy.hosts
 
     names = _list_agent_variables(policy)
     endpoint_names = _list_endpoint_variables(names, row)
@@ -75,7 +85,7 @@ def add_egress_proxy(
     env |= EGRESS_PROXY_ENV
     argv = tuple(_replace_all(word, replacements) for word in request.argv)
     real_keys = {placeholder: real for real, placeholder in placeholders.items()}
-    proxy = EgressProxy(hosts, routes, real_keys, on_attempt)
+    proxy = EgressProxy(hosts, routes, real_keys, on_attempt, row.key_headers)
 
     return request._replace(env=env, argv=argv, egress_proxy=proxy), proxy
 

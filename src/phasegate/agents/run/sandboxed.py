@@ -1,4 +1,7 @@
-"""Run a launch as a sandboxed job, and pass its output and its end to the harness."""
+"""Run a launch as a sandboxed job, and pass its output and its end to the harness.
+
+`sandbox.launch` starts the process; `sandbox.supervisor` ends it on a timeout.
+"""
 
 from __future__ import annotations
 
@@ -105,12 +108,21 @@ def build_job_request(
         writable=(task.checkout, spool.folder / "requests"),
         readable=(
             task.prompt_xml,
-            *map(Path, task.envelope.context_paths),
+            *_list_outside_documents(task),
             *launch.readable,
             *program_folders,
             spool.folder / "answers",
         ),
     )
+
+
+def _list_outside_documents(task: AgentTask) -> list[Path]:
+    """Return the context documents outside of the checkout.
+
+    Those inside are readable already; a planner revises some of them.
+    """
+    documents = map(Path, task.envelope.context_paths)
+    return [path for path in documents if not path.is_relative_to(task.checkout)]
 
 
 def _write_home_files(launch: Launch, home: Path) -> None:
@@ -130,7 +142,7 @@ def run_agent(
     """Run a job to its end; pass each line of stdout to the parser and its events to `on_event`.
 
     Exceptions of either do not stop the job. If the parser fails, the run has failed, since its
-    output was not read. A listener that fails is not called again.
+    output was not read. If `on_event` fails, it is not called again.
     """
     dispatcher = _OutputDispatcher(parser, on_event)
     if isinstance(parser, JobStartListener):

@@ -29,8 +29,15 @@ class WorktreeListRequest(NamedTuple):
 
 
 class SpecCheckRequest(NamedTuple):
+    """A document with its content; or a folder, with its documents as a JSON object."""
+
     path: str
     content: str
+    as_json: bool = False
+    documents: str | None = None
+
+
+class CheckRequest(NamedTuple):
     as_json: bool = False
 
 
@@ -64,11 +71,40 @@ SpoolRequest = (
     | StatusRequest
     | WorktreeListRequest
     | SpecCheckRequest
+    | CheckRequest
     | ArtifactWriteRequest
     | ArtifactReadRequest
     | ArtifactListRequest
     | AskRequest
 )
+
+
+def describe_request(request: SpoolRequest, exit_status: int) -> str:
+    """Return the command of a request, for the trail.
+
+    It is empty while a question has no answer, and for artifacts, which have an entry of their own.
+    """
+    match request:
+        case AskRequest(question_id=""):
+            words = f"ask {request.text}"
+        case AskRequest() if exit_status == 0:
+            words = f"ask (answer to {request.question_id})"
+        case StatusRequest():
+            words = f"status {request.package or ''}"
+        case WorktreeListRequest():
+            words = "worktree list"
+        case SpecCheckRequest():
+            words = f"spec check {request.path}"
+        case ArtifactReadRequest():
+            words = f"artifact read {request.relative_path}"
+        case ArtifactListRequest():
+            words = "artifact list"
+        case NextRequest():
+            words = "next"
+        case _:
+            return ""
+
+    return f"phasegate {words}".rstrip()
 
 
 class InvalidSpoolRequest(ValueError):
@@ -119,11 +155,15 @@ def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
             return ArtifactListRequest(
                 parser.take_option("--feature-slug"), parser.take_flag("--json")
             )
+        case "check", None:
+            return CheckRequest(parser.take_flag("--json"))
         case "spec", "check":
+            documents = parser.take_option("--documents")
             return SpecCheckRequest(
                 parser.take_word() or "",
-                parser.take_required("--content")[0],
+                parser.take_required("--content")[0] if documents is None else "",
                 parser.take_flag("--json"),
+                documents,
             )
         case "status", None:
             # Everything is shown anyway.
@@ -176,7 +216,14 @@ def _parse_ask(arguments: Sequence[str]) -> AskRequest:
 
 
 _SUBCOMMANDS = ("list", "write", "read", "check")
-_VALUE_OPTIONS = ("--feature-slug", "--relative-path", "--content", "--phase", "--event")
+_VALUE_OPTIONS = (
+    "--feature-slug",
+    "--relative-path",
+    "--content",
+    "--documents",
+    "--phase",
+    "--event",
+)
 _OPTION_ALIASES = {"--feature": "--feature-slug"}
 _FLAGS = ("--json", "--all")
 

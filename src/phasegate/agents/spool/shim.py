@@ -23,7 +23,8 @@ Commands available inside a job (the orchestrator answers them):
   next [--phase KEY | --event NAME]
   status [WPnn]
   worktree list [--all]
-  spec check FILE
+  check                                            the commands that the gate will run
+  spec check FILE|FOLDER
   artifact write [--feature-slug S] --relative-path P (--content C | --file F | -)
   artifact read [--feature-slug S] --relative-path P
   artifact list [--feature-slug S]
@@ -40,8 +41,10 @@ A later answer is shown to the next agent that works on this.
 
 def main(spool: str, arguments: list[str]) -> int:
     """Send one request, wait for the answer, and print it."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(USAGE)
+    if not arguments or "-h" in arguments or "--help" in arguments:
+        lines = USAGE.splitlines(keepends=True)
+        own = [line for line in lines[1:] if arguments and line.split()[0] == arguments[0]]
+        sys.stdout.writelines(own or lines)
         return 0
 
     if arguments == ["mcp"]:
@@ -116,6 +119,8 @@ def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
 
 def inline_content(arguments: list[str]) -> list[str]:
     """Replace file arguments and stdin with their content, read with the agent's permissions."""
+    if arguments[:2] == ["spec", "check"] and arguments[2:] and os.path.isdir(arguments[2]):  # noqa: PTH112
+        return [*arguments, "--documents", json.dumps(_read_documents(arguments[2]))]
     if arguments[:2] == ["spec", "check"] and arguments[2:]:
         return [*arguments, "--content", _read_file(arguments[2])]
 
@@ -135,6 +140,20 @@ def inline_content(arguments: list[str]) -> list[str]:
 def _read_file(path: str) -> str:
     with open(path, "rb") as file:  # noqa: PTH123
         return _decode_content(file.read(MAX_CONTENT_BYTES + 1))
+
+
+def _read_documents(folder: str) -> dict[str, str]:
+    """Read the documents below a folder; links are not followed."""
+    found: dict[str, str] = {}
+    for root, _, names in os.walk(folder):
+        for name in sorted(names):
+            path = f"{root}/{name}"
+            if name.endswith(".md") and not os.path.islink(path):  # noqa: PTH114
+                found[os.path.relpath(path, folder)] = _read_file(path)
+
+    if sum(map(len, found.values())) > MAX_CONTENT_BYTES:
+        raise ValueError(f"the documents are larger than {MAX_CONTENT_BYTES} bytes")
+    return found
 
 
 def _decode_content(data: bytes) -> str:

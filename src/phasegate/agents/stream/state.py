@@ -28,6 +28,7 @@ class FirstOutputTimer:
 
     def __init__(self, job: JobHandle, timeout_s: float) -> None:
         self.expired = False
+        self._has_output = False
         self._timeout_s = timeout_s
         self._job = job
         self._timer: threading.Timer | None = None
@@ -37,6 +38,18 @@ class FirstOutputTimer:
         self._timer = threading.Timer(self._timeout_s, self._expire)
         self._timer.daemon = True
         self._timer.start()
+
+    def mark_output(self) -> None:
+        """Record that the model sent output."""
+        self._has_output = True
+        self.cancel()
+
+    def is_silent(self, finished: FinishedRun) -> bool:
+        """Return True if the model sent nothing until the timer or the time of the job ended."""
+        ran_out_of_time = finished.timed_out or finished.sigterm_sent
+        if finished.stop_requested:
+            ran_out_of_time = False
+        return self.expired or (ran_out_of_time and not self._has_output)
 
     def cancel(self) -> None:
         """Cancel the timer: the model sent output, or the job has ended."""
@@ -48,12 +61,13 @@ class FirstOutputTimer:
         self.expired = True
         self._job.stop()
 
-    def build_report(self) -> AgentReport:
+    def build_report(self, finished: FinishedRun) -> AgentReport:
         """Build the report of a run that was stopped because its model sent no output."""
+        waited_s = self._timeout_s if self.expired else finished.duration_s
         return AgentReport(
             answer="",
             ending=Ending.SILENT,
-            reason=f"no output from its model within {self._timeout_s:.0f} s; "
+            reason=f"no output from its model within {waited_s:.0f} s; "
             "it may be rate-limited by its provider",
             remedy="if its model starts slowly, raise `first_output_timeout_s` of the agent",
         )
@@ -136,7 +150,7 @@ class StreamState:
 
     def mark_progress(self) -> None:
         """Record that the model is working: the run has not ended and is not waiting."""
-        self.first_output_timer.cancel()
+        self.first_output_timer.mark_output()
         self.completed = False
         self.error = None
         self.retry_error = None
@@ -239,8 +253,8 @@ def build_stream_report(
     if option and not state.completed:
         return replace(report, **_describe_unknown_option(state.row, option))
 
-    if state.first_output_timer.expired and not state.completed:
-        return replace(state.first_output_timer.build_report(), remark=report.remark)
+    if state.first_output_timer.is_silent(finished) and not state.completed:
+        return replace(state.first_output_timer.build_report(finished), remark=report.remark)
 
     ending, reason = _classify_end(state, finished, config_error_statuses)
     retry_at_s = None

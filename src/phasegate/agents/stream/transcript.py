@@ -5,6 +5,7 @@ The harness of the program parses the lines, so a transcript shows what the run 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from phasegate.core.display.activity import format_count
 from phasegate.core.text.wording import shorten
 
 MAX_RESULT_LINES = 3
+_THOUGHT_TAG = re.compile(r"(</?thought\b[^>\n]{0,200}>)")
 # For lines of a result, and for lines that are not of the protocol.
 MAX_LINE_CHARS = 200
 
@@ -27,6 +29,7 @@ class Transcript:
         )
         # last line of a message that arrives in parts
         self._partial_line = ""
+        self._is_in_thought = False
         self._usage: Usage | None = None
 
     def format_line(self, text: str) -> Iterator[str]:
@@ -63,16 +66,31 @@ class Transcript:
 
     def _format_text(self, event: AgentEvent) -> Iterator[str]:
         *complete, self._partial_line = f"{self._partial_line}{event.text}".split("\n")
-        yield from complete
         if not event.is_partial:
             if self._partial_line or not complete:
-                yield self._partial_line
+                complete.append(self._partial_line)
             self._partial_line = ""
+
+        for line in complete:
+            yield from self._without_thoughts(line)
 
     def _flush_message(self) -> Iterator[str]:
         if self._partial_line:
-            yield self._partial_line
+            yield from self._without_thoughts(self._partial_line)
             self._partial_line = ""
+
+    def _without_thoughts(self, line: str) -> Iterator[str]:
+        """Yield a line without `<thought>` elements, which may span lines."""
+        kept = []
+        for part in _THOUGHT_TAG.split(line):
+            if _THOUGHT_TAG.fullmatch(part):
+                self._is_in_thought = not part.startswith("</")
+            elif not self._is_in_thought:
+                kept.append(part)
+
+        text = "".join(kept)
+        if text.strip() or text == line:
+            yield text
 
 
 def _format_action(event: AgentEvent) -> Iterable[str]:

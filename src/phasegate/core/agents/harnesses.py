@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ACP = "acp"
 COMMAND = "command"
 SCRIPTED = "scripted"
+# Headers in which providers expect their key
+KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 NEXT_CONTEXT_COMMAND = "phasegate next --as context"
 
 
@@ -71,6 +73,8 @@ class HarnessRow(Light):
     version_arguments: tuple[str, ...] = ()
     # Environment variables with a key; one of them is enough
     key_variables: tuple[str, ...] = ()
+    # Headers that authorise its requests: the egress proxy inserts the key there only
+    key_headers: tuple[str, ...] = KEY_HEADERS
     # Environment variables with the endpoint, model and similar
     setting_variables: tuple[str, ...] = ()
     # Credential files in the home folder, shared with a job
@@ -125,6 +129,7 @@ _ROWS = (
         tested_version="2.1.326",
         version_arguments=("--version",),
         key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+        key_headers=("x-api-key", "authorization"),
         setting_variables=("ANTHROPIC_BASE_URL",),
         sign_in_files=(".claude/.credentials.json",),
         sign_in_hint="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
@@ -145,6 +150,7 @@ _ROWS = (
         tested_version="0.169.0",
         version_arguments=("--version",),
         key_variables=("CODEX_API_KEY", "OPENAI_API_KEY"),
+        key_headers=("authorization",),
         sign_in_files=(".codex/auth.json",),
         sign_in_hint="sign in with `codex login`, or set CODEX_API_KEY",
         hosts=("*.openai.com", "chatgpt.com", "*.chatgpt.com"),
@@ -168,6 +174,7 @@ _ROWS = (
         tested_version="0.61.0",
         version_arguments=("--version",),
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        key_headers=("x-goog-api-key", "authorization"),
         setting_variables=(
             "GOOGLE_GENAI_USE_VERTEXAI",
             "GOOGLE_GENAI_USE_GCA",
@@ -272,6 +279,7 @@ _ROWS = (
         tested_version="0.24.4",
         version_arguments=("--version",),
         key_variables=("OPENAI_API_KEY",),
+        key_headers=("authorization",),
         setting_variables=("OPENAI_BASE_URL", "OPENAI_MODEL"),
         sign_in_files=(".qwen/oauth_creds.json",),
         sign_in_hint=(

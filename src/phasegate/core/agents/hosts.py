@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 
 HTTPS_PORT = 443
 ANY_HOST = "*"
+# Every host but this machine: for agents whose hosts are not known. No setting can contain it.
+PUBLIC_HOSTS = "<public>"
 
 
 def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
@@ -18,8 +21,19 @@ def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
     return any(_matches(pattern.lower(), host, port) for pattern in patterns)
 
 
+def is_own_address(address: str) -> bool:
+    """Return whether an IP address leads to this machine or its own services.
+
+    That includes link-local addresses, where clouds serve the credentials of a machine.
+    """
+    ip = ip_address(address.partition("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None)
+    ip = mapped or ip
+    return ip.is_loopback or ip.is_unspecified or ip.is_link_local or ip.is_multicast
+
+
 def _matches(pattern: str, host: str, port: int) -> bool:
-    if pattern == ANY_HOST:
+    if pattern in (ANY_HOST, PUBLIC_HOSTS):
         return True
 
     name = pattern

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phasegate.core.workflow.lifecycle import Refusal
+from phasegate.core.workflow.phase_transitions import Refusal
 from phasegate.core.workflow.phases import PhaseWork, get_phase
 
 # Roles that judge the work of another role; by another agent if two are available

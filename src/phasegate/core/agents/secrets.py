@@ -1,7 +1,7 @@
 """Find secrets of agents in their output, in any common encoding.
 
-Plain, base64, hexadecimal, URL-encoded, in JSON, and split over lines or by punctuation. This
-prevents accidental leaks; an agent that intends to can still encode a key in its own way.
+Plain, reversed, base64, hexadecimal, URL-encoded, in JSON, and split over lines or by punctuation.
+This prevents accidental leaks; an agent that intends to can still encode a key in its own way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ def list_encodings(value: bytes) -> frozenset[bytes]:
     url_encoded = quote_from_bytes(value, safe="").encode()
 
     return frozenset(
-        (value, as_json, in_hex, in_hex.upper(), url_encoded, *_list_base64_forms(value))
+        (
+            value,
+            value[::-1],
+            as_json,
+            in_hex,
+            in_hex.upper(),
+            url_encoded,
+            *_list_base64_forms(value),
+        )
     )
 
 

@@ -60,10 +60,15 @@ def chain_origin_hash(store_id: str) -> str:
 
 def compute_entry_hash(previous: str, entry: ChainEntry) -> str:
     """Return the hash that links an entry to all previous ones."""
+    return sha256(encode_chain_entry(previous, entry)).hexdigest()
+
+
+def encode_chain_entry(previous: str, entry: ChainEntry) -> bytes:
+    """Encode an entry with the hash of the previous one, unambiguously."""
     position, feature, seq, ts, kind, payload = entry
     texts = (previous, str(position), feature, str(seq), ts, kind)
     encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
-    return sha256(encode_fields((_CHAIN_DOMAIN, *encoded, payload))).hexdigest()
+    return encode_fields((_CHAIN_DOMAIN, *encoded, payload))
 
 
 def make_links(

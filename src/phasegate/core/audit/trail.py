@@ -45,6 +45,8 @@ class Source(StrEnum):
     REPORTED = "reported"
     # Derived by us from git
     DERIVED = "derived"
+    # Handed over to the agent; whether it was read is not known
+    GIVEN = "given"
 
 
 class Action(StrEnum):

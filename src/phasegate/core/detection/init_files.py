@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES, HarnessRow
+from phasegate.core.text.light_json import parse_json
 from phasegate.core.text.light_tuple import Light
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 # Profiles that have a table in [checks]
@@ -25,6 +26,23 @@ _NO_AGENT = """\
 """
 
 
+_COMMAND_NAMES = ("build", "test", "lint", "typecheck", "format", "check", "coverage")
+# What a settings file contains -> the command that it configures
+_COMMAND_BY_SETTING = {
+    "pytest": "python -m pytest",
+    "[tool.ruff": "ruff check .",
+    "[tool.mypy": "mypy",
+    "[tool.black": "black --check .",
+    "[testenv": "tox",
+    "nox.session": "nox",
+}
+_RULE_WORDS = frozenset(
+    ("must", "should", "please", "use", "run", "add", "write", "never", "always", "not", "keep")
+)
+_MAX_CONVENTIONS = 12
+_MAX_CONVENTION_CHARS = 200
+
+
 class RepositoryFacts(Light):
     """Facts about a repository that `init` collected."""
 
@@ -38,6 +56,10 @@ class RepositoryFacts(Light):
     kind: str
     language_title: str
     folders: tuple[str, ...]
+    # Command lines that the manifests name
+    commands: tuple[str, ...] = ()
+    # Sentences of CONTRIBUTING
+    conventions: tuple[str, ...] = ()
 
 
 def find_harness_rows(programs: Sequence[str]) -> list[HarnessRow]:
@@ -117,11 +139,48 @@ def render_project_description(template: str, facts: RepositoryFacts) -> str:
         "name": facts.name,
         "about": facts.description or "<!-- What is this project, and who uses it? -->",
         "language": facts.language_title or "<!-- Which language, which versions? -->",
-        "commands": "<!-- How is it built and tested? `phasegate check` shows what it found. -->",
+        "commands": "\n".join(f"- `{line}`" for line in facts.commands)
+        or "<!-- How is it built and tested? `phasegate check` shows what it found. -->",
+        "conventions": "".join(f"- {line}\n" for line in facts.conventions),
         "folders": "\n".join(f"- `{folder}/`" for folder in facts.folders)
         or "<!-- Which folder has what? -->",
     }
     return template.format_map(values)
+
+
+def list_commands(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the commands that manifests name, by a simple scan; `check` finds the exact ones."""
+    found = []
+    try:
+        manifest = parse_json(texts.get("package.json", "{}"))
+    except (ValueError, RecursionError, StopIteration):
+        manifest = {}
+    scripts = manifest.get("scripts") if isinstance(manifest, dict) else None
+    if isinstance(scripts, dict):
+        found += [f"npm run {name}" for name in _COMMAND_NAMES if name in scripts]
+
+    settings = "".join(
+        texts.get(name, "") for name in ("pyproject.toml", "tox.ini", "setup.cfg", "noxfile.py")
+    )
+    found += [command for mark, command in _COMMAND_BY_SETTING.items() if mark in settings]
+    targets = {
+        line.partition(":")[0] for line in texts.get("Makefile", "").splitlines() if ":" in line
+    }
+    found += [f"make {name}" for name in _COMMAND_NAMES if name in targets]
+    return tuple(found)
+
+
+def list_conventions(guidelines: str) -> tuple[str, ...]:
+    """Return the rules in the list items of a CONTRIBUTING file, shortened."""
+    found = []
+    for line in guidelines.splitlines():
+        text = line.strip()
+        words = text.lstrip("-*+ ").strip()
+        if text[:2] in ("- ", "* ", "+ ") and any(
+            word in _RULE_WORDS for word in words.lower().split()
+        ):
+            found.append(words[:_MAX_CONVENTION_CHARS])
+    return tuple(found[:_MAX_CONVENTIONS])
 
 
 def extract_first_paragraph(readme: str) -> str:

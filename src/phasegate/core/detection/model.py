@@ -13,6 +13,14 @@ class FoundCommand(NamedTuple):
     why: str
 
 
+def describe_command(command: str) -> str:
+    """Return a command as users are shown it: a script by the comment in its first line."""
+    first, _, rest = command.partition("\n")
+    if rest and first.startswith("# "):
+        return first.removeprefix("# ")
+    return command
+
+
 class SetupCandidate(NamedTuple):
     """One possible setup of a project.
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from phasegate.core.detection.declared_checks import find_declared_checks
 from phasegate.core.detection.files import ProjectFiles, get_nested
 from phasegate.core.detection.model import (
     DetectedProject,
@@ -39,7 +40,8 @@ _TYPE_SCRIPTS = (
     "types",
 )
 _WRITE_OPTIONS = re.compile(r"(?:^|\s)--(?:fix|write)\b")
-_LINTERS = ("eslint", "xo", "biome", "standard", "oxlint")
+_LINTERS = ("eslint", "xo", "biome", "standard", "oxlint", "prettier", "dprint")
+_TYPE_CHECKERS = ("tsc", "tsd", "vue-tsc", "svelte-check", "check-dts", "dtslint", "attw", "flow")
 _TEST_RUNNERS = (
     "vitest",
     "jest",
@@ -53,6 +55,7 @@ _TEST_RUNNERS = (
     "qunit",
     "tsd",
 )
+_MAX_UNASKED = 6
 _BUILD_TOOLS = ("tsc", "rollup", "tsup", "esbuild", "babel", "unbuild", "vite", "tshy")
 _DEPENDENCY_KEYS = ("dependencies", "devDependencies", "optionalDependencies", "workspaces")
 
@@ -105,6 +108,7 @@ _PNPM_BY_LOCK_VERSION = {"5": "7", "6": "8", "9": "10"}
 # A package that npm cannot find is removed from the devDependencies and the rest is tried again;
 # package.json is restored in any case.
 _INSTALL_AVAILABLE_SCRIPT = """\
+# npm install --ignore-scripts, without the devDependencies that are not available
 cp package.json .package.json.whole; last=; done=1
 while :; do
   npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps --ignore-scripts \\
@@ -159,13 +163,19 @@ def detect_node(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | 
         if isinstance(line, str) and line.strip()
     }
     manager = _detect_manager(files, manifest)
-    commands = dict(_find_commands(files, manifest, scripts, manager.name))
+    commands, unasked = _add_declared_checks(
+        files, scripts, manager.name, dict(_find_commands(files, manifest, scripts, manager.name))
+    )
     name = manifest.get("name")
     notes = []
     if manager.build_bootstrap_command(machine):
         notes.append(
             f"{manager.name} is not on the PATH:"
             f" {manager.npm_package} is installed into .phasegate-tools"
+        )
+    if unasked:
+        notes.append(
+            f"not asked for, because Phasegate does not know it as a check: {', '.join(unasked)}"
         )
 
     return DetectedProject(
@@ -334,11 +344,15 @@ class _ScriptCommand(NamedTuple):
     command: str
     is_test: bool
     is_build: bool
+    # lint or typecheck; empty for other commands
+    purpose: str = ""
 
 
 _RUN_SCRIPT = re.compile(
     r"^(?:npm|pnpm|yarn|bun)(?:\s+-\S+)*\s+(?:run(?:-script)?\s+)?([\w:.-]+)(?:\s+--)?\s*$"
 )
+_RUN_ALL = re.compile(r"^(?:npm-run-all2?|run-s|run-p)\s")
+_MAX_SCRIPT_DEPTH = 5
 _WRAPPERS = re.compile(
     r"^(?:[A-Z_][A-Z0-9_]*=\S*\s+|cross-env\s+|c8\s+(?:--?\S+\s+)*|nyc\s+(?:--?\S+\s+)*"
     r"|npx\s+|dotenv\s+--\s+)+"
@@ -354,12 +368,28 @@ def _expand_script(name: str, scripts: Mapping[str, str], depth: int = 0) -> lis
     for key in (f"pre{name}", name, f"post{name}"):
         for part in re.split(r"&&|;", scripts.get(key, "")):
             line = _COVERAGE_WRAPPERS.sub("", part.strip())
-            called = _RUN_SCRIPT.match(line)
-            if called and called[1] in scripts and called[1] != name and depth < 5:
-                found += _expand_script(called[1], scripts, depth + 1)
+            called = [one for one in _list_called_scripts(line, scripts) if one != name]
+            if called and depth < _MAX_SCRIPT_DEPTH:
+                for one in called:
+                    found += _expand_script(one, scripts, depth + 1)
             elif line:
                 found.append(_classify_command(line))
 
+    return found
+
+
+def _list_called_scripts(line: str, scripts: Mapping[str, str]) -> list[str]:
+    """Return the scripts that a command runs, also by npm-run-all: `run-s lint test:*`."""
+    called = _RUN_SCRIPT.match(line)
+    if called:
+        return [called[1]] if called[1] in scripts else []
+    if not _RUN_ALL.match(line):
+        return []
+
+    found = []
+    for word in line.split()[1:]:
+        pattern = re.escape(word.strip("'\"")).replace(r"\*\*", ".*").replace(r"\*", "[^:]*")
+        found += [name for name in scripts if re.fullmatch(pattern, name)]
     return found
 
 
@@ -372,11 +402,73 @@ def _classify_command(line: str) -> _ScriptCommand:
             line,
         )
     )
-    return _ScriptCommand(
-        line,
-        is_test,
-        first in _BUILD_TOOLS and "noEmit" not in line,
-    )
+    is_build = first in _BUILD_TOOLS and "noEmit" not in line
+    purpose = ""
+    if first in _LINTERS:
+        purpose = "lint"
+    elif first in _TYPE_CHECKERS and not is_build:
+        purpose = "typecheck"
+
+    return _ScriptCommand(line, is_test, is_build, purpose)
+
+
+def _add_declared_checks(
+    files: ProjectFiles, scripts: Mapping[str, str], manager: str, commands: dict[str, FoundCommand]
+) -> tuple[dict[str, FoundCommand], tuple[str, ...]]:
+    """Add the linters and type checks of `test` and of CI that no found command runs.
+
+    Return the commands, and what else is run there, to be said.
+    """
+    declared = find_declared_checks(files)
+    parts = [(part, "script `test`") for part in _expand_script("test", scripts)]
+    for check in declared:
+        called = _list_called_scripts(check.line, scripts)
+        parts += [(part, check.where) for one in called for part in _expand_script(one, scripts)]
+        if not called and not re.match(r"(?:npm|pnpm|yarn|bun)\s", check.line):
+            parts.append((_classify_command(check.line), check.where))
+
+    asked = {line for found in commands.values() for line in _list_commands(found, scripts)}
+    unasked: dict[str, None] = {}
+    for part, where in parts:
+        line = _make_read_only(part.command)
+        if line in asked or part.is_test or part.is_build:
+            continue
+        asked.add(line)
+        if part.purpose and (manager in _SHELL_MANAGERS or not re.search(r"['\"$|]", line)):
+            quoted = _quote_line(line) if manager in _SHELL_MANAGERS else line
+            added = FoundCommand(f"{_MANAGERS[manager].exec_prefix} {quoted}", f"{line}: {where}")
+            before = commands.get(part.purpose)
+            if before:
+                added = FoundCommand(
+                    f"{before.command} && {added.command}", f"{before.why}; {added.why}"
+                )
+            commands[part.purpose] = added
+        elif _looks_like_check(line):
+            unasked[f"`{line}` ({where})"] = None
+
+    return commands, tuple(unasked)[:_MAX_UNASKED]
+
+
+def _list_commands(found: FoundCommand, scripts: Mapping[str, str]) -> list[str]:
+    """Return the commands that a found command runs, as they are in the scripts."""
+    called = _list_called_scripts(found.command, scripts)
+    if called:
+        return [
+            _make_read_only(part.command) for one in called for part in _expand_script(one, scripts)
+        ]
+    line = found.command.rpartition(" -c ")[2].strip("'")
+    return [part.strip() for part in line.removeprefix("node_modules/.bin/").split("&&")]
+
+
+def _make_read_only(line: str) -> str:
+    """Return a command of a linter or formatter in the form that changes no file."""
+    if line.startswith("prettier "):
+        line = re.sub(r"\s(?:--write|-w)\b", " --check", line)
+    return _WRITE_OPTIONS.sub("", line)
+
+
+def _looks_like_check(line: str) -> bool:
+    return not re.match(r"(?:rimraf|rm|cp|mkdir|echo|cd|node|shx|del|exit|cross-env|git)\b", line)
 
 
 def _find_lint_command(scripts: Mapping[str, str], manager: str) -> FoundCommand | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from phasegate.core.detection.declared_checks import describe_unasked, find_declared_checks
 from phasegate.core.detection.files import ProjectFiles, get_nested, get_table, list_strings
 from phasegate.core.detection.model import (
     DetectedProject,
@@ -69,7 +70,8 @@ def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject 
         return None
 
     sources = find_all_sources(files)
-    tools = find_python_tools(files, sources)
+    declared_checks = find_declared_checks(files)
+    tools = find_python_tools(files, sources, declared_checks)
     project = _PythonProject(
         files=files,
         machine=machine,
@@ -83,7 +85,13 @@ def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject 
 
     commands = {"test": project.test_command}
     for tool in tools:
-        commands.setdefault(tool.purpose, FoundCommand(tool.command, tool.configured_in))
+        before = commands.get(tool.purpose)
+        if before is None:
+            commands[tool.purpose] = FoundCommand(tool.command, tool.configured_in)
+        else:
+            commands[tool.purpose] = FoundCommand(
+                f"{before.command} && {tool.command}", f"{before.why}, {tool.configured_in}"
+            )
 
     declared = {
         parse_package_name(requirement) for source in sources for requirement in source.requirements
@@ -100,14 +108,21 @@ def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject 
         ]
     )
 
-    notes = (*_report_missing_python(files, machine), *(tool.note for tool in tools if tool.note))
+    asked = [*(found.command for found in commands.values()), "pytest unittest coverage"]
+    notes = dict.fromkeys(
+        [
+            *_report_missing_python(files, machine),
+            *(tool.note for tool in tools if tool.note),
+            *describe_unasked(declared_checks, asked),
+        ]
+    )
 
     return DetectedProject(
         profile="python",
         name=_find_project_name(files),
         setups=tuple(setups),
         commands=commands,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 

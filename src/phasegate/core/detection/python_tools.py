@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from phasegate.core.detection.declared_checks import DeclaredCheck
 from phasegate.core.detection.files import ProjectFiles, get_nested
 from phasegate.core.detection.python_requirements import (
     RequirementSource,
@@ -20,7 +21,33 @@ _HOOK_REPOSITORIES = {
     "mypy": "mirrors-mypy",
     "flake8": "pycqa/flake8",
     "pyright": "pyright-python",
+    "black": "black",
+    "isort": "isort",
+    "pylint": "pylint",
+    "codespell": "codespell",
 }
+# Tools that CI, tox, nox or pre-commit may run: purpose, and the option that keeps files unchanged
+_DECLARED_TOOLS = {
+    "ruff check": ("lint", "--no-fix"),
+    "ruff format": ("lint", "--check"),
+    "black": ("lint", "--check"),
+    "isort": ("lint", "--check-only"),
+    "flake8": ("lint", ""),
+    "pylint": ("lint", ""),
+    "codespell": ("lint", ""),
+    "mypy": ("typecheck", ""),
+    "pyright": ("typecheck", ""),
+}
+# Options that leave out the folders of a setup, for a tool that checks the whole tree
+_EXCLUDE_OPTIONS = {
+    "ruff check": ("--extend-exclude", _EXCLUDED_FOLDERS),
+    "ruff format": ("--exclude", _EXCLUDED_FOLDERS),
+    "black": ("--extend-exclude", r"'/(\.venv|\.phasegate-tools)/'"),
+    "isort": ("--skip", ".venv", "--skip", ".phasegate-tools"),
+    "flake8": (f"--extend-exclude={_EXCLUDED_FOLDERS}",),
+    "codespell": ("--skip", _EXCLUDED_FOLDERS),
+}
+_WRITE_OPTIONS = ("--fix", "--unsafe-fixes", "--diff", "-w", "--write-changes", "--in-place")
 _NON_SOURCE_PACKAGES = ("tests", "test", "testing", "docs", "examples")
 
 
@@ -38,23 +65,75 @@ class PythonTool(NamedTuple):
 
 
 def find_python_tools(
-    files: ProjectFiles, all_sources: list[RequirementSource]
+    files: ProjectFiles,
+    all_sources: list[RequirementSource],
+    declared: Iterable[DeclaredCheck] = (),
 ) -> list[PythonTool]:
-    """Return the first configured linter and type checker, in the version the project requires."""
+    """Return the linters, formatters and type checkers, in the versions the project requires.
+
+    These are the first configured linter and type checker, and all that the project itself runs.
+    """
     found: dict[str, PythonTool] = {}
+    purposes: set[str] = set()
 
     for name, purpose, run, where in _find_configured_tools(files):
-        if purpose not in found:
-            requirement, note = _find_tool_requirement(files, all_sources, name)
-            found[purpose] = PythonTool(
-                purpose=purpose,
-                command=run,
-                configured_in=where,
-                requirement=requirement,
-                note=note,
-            )
+        if purpose not in purposes:
+            purposes.add(purpose)
+            found[_tool_key(run)] = _make_tool(files, all_sources, name, purpose, run, where)
+
+    for check in declared:
+        key = _tool_key(check.line)
+        if key not in _DECLARED_TOOLS:
+            continue
+
+        command = _build_check_command(key, check)
+        if key not in found:
+            purpose = _DECLARED_TOOLS[key][0]
+            found[key] = _make_tool(files, all_sources, check.tool, purpose, command, check.where)
+        elif key == "mypy" and command != "mypy" and check.where != "pre-commit":
+            # The project's own target, instead of a guessed one
+            found[key] = found[key]._replace(command=command, configured_in=check.where)
 
     return [*found.values()]
+
+
+def _tool_key(line: str) -> str:
+    """Return the name of a tool with its subcommand: `ruff` alone means `ruff check`."""
+    words = line.replace("python3 -m ", "").split()
+    if words[0] == "ruff":
+        return "ruff format" if "format" in words[:2] else "ruff check"
+    return words[0]
+
+
+def _build_check_command(key: str, check: DeclaredCheck) -> str:
+    """Return a declared command in a form that changes no file."""
+    option = _DECLARED_TOOLS[key][1]
+    words = [word for word in check.line.split() if word not in _WRITE_OPTIONS]
+    if key == "ruff check" and words[1:2] != ["check"]:
+        words.insert(1, "check")
+    if option and option not in words and not (option == "--check-only" and "--check" in words):
+        words.insert(len(key.split()), option)
+
+    targets = [word for word in words[len(key.split()) :] if not word.startswith("-")]
+    if option and not targets:
+        words.append(".")
+    if targets in ([], ["."]):
+        words += _EXCLUDE_OPTIONS.get(key, ())
+    return " ".join(words)
+
+
+def _make_tool(
+    files: ProjectFiles,
+    all_sources: list[RequirementSource],
+    name: str,
+    purpose: str,
+    command: str,
+    where: str,
+) -> PythonTool:
+    requirement, note = _find_tool_requirement(files, all_sources, name)
+    return PythonTool(
+        purpose=purpose, command=command, configured_in=where, requirement=requirement, note=note
+    )
 
 
 def _find_configured_tools(files: ProjectFiles) -> Iterator[tuple[str, str, str, str]]:
@@ -63,7 +142,7 @@ def _find_configured_tools(files: ProjectFiles) -> Iterator[tuple[str, str, str,
     if not where and get_nested(tables, "tool", "ruff"):
         where = "[tool.ruff]"
     if where:
-        yield "ruff", "lint", f"ruff check . --extend-exclude {_EXCLUDED_FOLDERS}", where
+        yield "ruff", "lint", f"ruff check . --no-fix --extend-exclude {_EXCLUDED_FOLDERS}", where
 
     if where := _find_flake8_config(files):
         yield "flake8", "lint", f"python3 -m flake8 --extend-exclude={_EXCLUDED_FOLDERS}", where
@@ -137,7 +216,7 @@ def _find_tool_requirement(
         return requirement, f"{name} is declared by {source.why}, and is added"
 
     version = parse_hook_version(
-        files.get_text(".pre-commit-config.yaml"), _HOOK_REPOSITORIES[name]
+        files.get_text(".pre-commit-config.yaml"), _HOOK_REPOSITORIES.get(name, name)
     )
     if version:
         return (

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.display.status import format_next_commands
 from phasegate.core.machine import feature_events as events
@@ -17,9 +16,14 @@ from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
 from phasegate.core.workflow.gate import GateOutcome
-from phasegate.core.workflow.lifecycle import Refusal, Stage, build_state_view
 from phasegate.core.workflow.orders import ORDERS
-from phasegate.core.workflow.workflows import gate_name, resolve_display_name
+from phasegate.core.workflow.phase_transitions import (
+    Refusal,
+    Stage,
+    build_own_state,
+    build_state_view,
+)
+from phasegate.core.workflow.workflow_phases import gate_name, resolve_display_name
 
 _MAX_REASON_CHARS = 300
 _MAX_FINDING_LINES = 20
@@ -46,7 +50,9 @@ def _render_block(before: Feature | None, event: events.AnyFeatureEvent, after: 
     point = _emission_point(before, event, after)
     if point is None:
         return ""
-    return next_steps(build_state_view(after.workflow), point) or ""
+    workflow = after.workflow
+    own_state = build_own_state(workflow)
+    return next_steps(build_state_view(workflow), point, own_state=own_state) or ""
 
 
 def _emission_point(
@@ -109,13 +115,22 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
             return f"{package}: started"
         case events.PackageEnded(package, state, reason):
             return f"{package}: {state}{_reason_suffix(reason)}"
+        case events.PhasesFolded(estimate):
+            return (
+                f"{estimate}: one phase plans it (04-design instead of 02 to 05). "
+                "All phases: run feature --full, or fit_to_size = false in [run]"
+            )
+        case events.ReviewWaived(package):
+            return f"{phase}: no reviewer needed, the review of {package} covers everything"
         case events.CommandsRan(results):
             outcomes = (
                 f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items()
             )
-            return f"{phase}: {', '.join(outcomes) or 'no command to run'}"
-        case events.GateChecked(_, _, found):
-            return _gate_line(before, after, found)
+            listed = ", ".join(outcomes) or "no command to run"
+            waived = "; no reviewer needed" if after.is_review_waived else ""
+            return f"{phase}: {listed}{waived}"
+        case events.GateChecked():
+            return _gate_line(before, after)
         case events.Retried():
             return f"{phase}: round {workflow.round} started"
         case events.Merged(commit):
@@ -141,22 +156,13 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
             return ""
 
 
-def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
-    """Render the outcome of a gate.
-
-    A failed gate is shown with the finding that the agent of the next round gets: of our checks,
-    else of the critic.
-    """
+def _gate_line(before: Feature | None, after: Feature) -> str:
+    """Render the outcome of a gate."""
     gate = gate_name((before or after).workflow.phase)
     if after.workflow.stage is Stage.GATE_PASSED:
         return f"{gate} {GateOutcome.PASSED.upper()}"
 
-    if not found and after.verdict is not Verdict.PASS:
-        found = after.report
-    texts = (after.workflow.reason, _REVIEW_MARKER.sub("", found))
-    reasons = "; ".join(_shorten(text) for text in texts if text)
-
-    return f"{gate} {GateOutcome.FAILED.upper()}: {reasons}"
+    return f"{gate} {GateOutcome.FAILED.upper()}: {_shorten(after.workflow.reason)}"
 
 
 def describe_attempt(checked: package_events.AttemptChecked) -> str:

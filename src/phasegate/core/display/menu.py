@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from phasegate.core.display.next_steps import next_steps
-from phasegate.core.workflow.workflows import is_printable, resolve_display_name
+from phasegate.core.workflow.workflow_phases import is_printable, resolve_display_name
 
 # Placeholder in a command for the path from the current directory to the repository root
 ROOT_PLACEHOLDER = "{root}"
@@ -81,10 +81,12 @@ MENU_ENTRIES[MenuKind.BLOCKED] = (
 )
 
 
-def choose_menu(state: object, configured: bool, has_code: bool) -> MenuKind:
+def choose_menu(
+    state: object, configured: bool, has_code: bool, own_state: object = None
+) -> MenuKind:
     """Return the menu for a state; an invalid workflow in the state counts as none."""
-    if next_steps(state) is not None:
-        if _active_workflow(state).get("stage") == "blocked":
+    if (block := next_steps(state, own_state=own_state)) is not None:
+        if block == next_steps(state, "blocker"):
             return MenuKind.BLOCKED
         return MenuKind.ACTIVE
 

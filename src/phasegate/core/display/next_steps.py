@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from phasegate.core.answer.block import check_block as check_block
 from phasegate.core.answer.block import render_menu
-from phasegate.core.workflow.workflows import (
+from phasegate.core.workflow.workflow_phases import (
     is_printable,
     resolve_display_name,
     split_phase_key,
@@ -15,13 +15,14 @@ from phasegate.core.workflow.workflows import (
 )
 
 COMPLETE_ITEM = "Complete workflow and merge to main"
+RESOLVE_ITEM = "Resolve blocker and retry"
 WORKFLOW_STATUS_ITEM = "Show workflow status"
 PROJECT_STATUS_ITEM = "View project status"
 
 # Fixed texts. Gate failure and blocker require an active workflow, completion and cancellation do
 # not.
 _GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
-_BLOCKER = ("Resolve blocker and retry", "Cancel workflow", WORKFLOW_STATUS_ITEM)
+_BLOCKER = (RESOLVE_ITEM, "Cancel workflow", WORKFLOW_STATUS_ITEM)
 _COMPLETED = ("Start a new feature", "Run tests", PROJECT_STATUS_ITEM)
 _CANCELLED = ("Start a new feature", PROJECT_STATUS_ITEM)
 _FALLBACK = ("Show project status", "Start a new workflow")
@@ -62,18 +63,20 @@ _REVIEW_SUBJECTS = {
 }
 
 
-def next_steps(state: object, event: str | None = None, phase: str | None = None) -> str | None:
+def next_steps(
+    state: object, event: str | None = None, phase: str | None = None, own_state: object = None
+) -> str | None:
     """Return the block for a state, or None if there is nothing to suggest.
 
-    `state` is the parsed state.json, unchecked. With `event`: the block of that emission point;
-    with `phase`: that phase agent's own block; with neither: the block of the current phase's
-    agent. If its gate has failed or the workflow is blocked, it is the block of that point instead,
-    which does not suggest to continue.
+    `state` is the parsed state.json, `own_state` the parsed phasegate.json beside it, both
+    unchecked. With `event`: the block of that emission point; with `phase`: that phase agent's own
+    block; with neither: the block of the current phase's agent. If `own_state` says that the phase
+    is unfinished, its gate has failed or the workflow is blocked, [1] is what advances then.
     """
     if event is not None and event not in EVENTS:
         raise ValueError(f"unknown event: {event!r}; available: {', '.join(EVENTS)}")
 
-    workflow = _Workflow.from_state(state)
+    workflow = _Workflow.from_state(state, own_state)
     if event:
         items = _event_items(workflow, event)
     else:
@@ -103,7 +106,7 @@ class _Workflow:
         self.stage = stage
 
     @classmethod
-    def from_state(cls, state: object) -> _Workflow | None:
+    def from_state(cls, state: object, own_state: object) -> _Workflow | None:
         """Return the active workflow; None if there is none or a required field is malformed."""
         if isinstance(state, dict):
             active = state.get("active_workflow")
@@ -123,8 +126,16 @@ class _Workflow:
         if active.get("current_phase", phases[index]) != phases[index]:
             return None
 
+        # Another tool may have changed state.json since our own file was written
+        own = own_state if isinstance(own_state, dict) else {}
+        for name in ("artifact_folder", "current_phase_index"):
+            if own.get(name) != active.get(name):
+                own = {}
+
+        # Version 0.1 wrote both into state.json
+        noun = own.get("noun", active.get("noun"))
         return cls(
-            tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage")
+            tuple(phases), index, active.get("type"), noun, own.get("stage", active.get("stage"))
         )
 
     def primary_item(self, position: int) -> str:
@@ -146,12 +157,16 @@ def _event_items(workflow: _Workflow | None, event: str) -> tuple[str, ...] | No
     if event == "blocker":
         return _BLOCKER
     if event == "workflow-initialized":
-        return _start_items(workflow)
+        return _workflow_initialized_items(workflow)
 
     return _gate_passed_items(workflow)
 
 
-def _start_items(workflow: _Workflow) -> tuple[str, ...] | None:
+def _workflow_initialized_items(workflow: _Workflow) -> tuple[str, ...] | None:
+    """Return the items after a workflow was initialized.
+
+    None, so that no block is shown, if its type is malformed or needs no description.
+    """
     if not isinstance(workflow.type, str) or not (
         workflow.own_noun is None or is_printable(workflow.own_noun)
     ):
@@ -199,7 +214,11 @@ def _agent_items(workflow: _Workflow | None, phase: str | None) -> tuple[str, ..
     else:
         position = workflow.phases.index(key)
 
-    return workflow.primary_item(position), review_item(key), WORKFLOW_STATUS_ITEM
+    primary = workflow.primary_item(position)
+    if phase is None and workflow.stage == "working":
+        primary = f"Run {resolve_display_name(current)}"
+
+    return primary, review_item(key), WORKFLOW_STATUS_ITEM
 
 
 def review_item(key: str) -> str:

@@ -12,7 +12,11 @@ from phasegate.core.display.next_steps import next_steps
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIXES
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.orders import ORDERS
-from phasegate.core.workflow.workflows import UNMERGED_WORKFLOWS, gate_name, resolve_display_name
+from phasegate.core.workflow.workflow_phases import (
+    UNMERGED_WORKFLOWS,
+    gate_name,
+    resolve_display_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +56,14 @@ NOTICE_KIND = "notice.given"
 RUN_FAILED_PREFIX = "the run has failed: "
 # Prefix of the notice about invisible characters
 HIDDEN_CHARACTERS_PREFIX = "invisible characters"
-# The second one is in older journals
-HIDDEN_CHARACTERS_PREFIXES = (HIDDEN_CHARACTERS_PREFIX, "characters that nobody sees")
+# Prefix of the notice that a run has no sandbox
+NO_SANDBOX_PREFIX = "no sandbox is available"
+# Notices that `status` shows until the feature ends; the last one is in older journals
+SHOWN_NOTICE_PREFIXES = (
+    HIDDEN_CHARACTERS_PREFIX,
+    NO_SANDBOX_PREFIX,
+    "characters that nobody sees",
+)
 FLEET_OPTION = " --fleet"
 # Worker name of a feature that waits for a worker at its fleet's server
 NO_WORKER_YET = "(none yet)"

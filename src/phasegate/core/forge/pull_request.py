@@ -12,6 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
+from phasegate.core.forge.outgoing_text import escape_for_forge, quote_untrusted
+
 # GitHub accepts 65 536 characters
 MAX_BODY_CHARS = 60_000
 MAX_REMARK_CHARS = 4_000
@@ -268,36 +270,3 @@ def find_issue_reference(description: str) -> str:
     if match:
         return f"#{match[1]}"
     return ""
-
-
-def quote_untrusted(text: str) -> str:
-    """Quote untrusted text, without mentions, references, commands or markup."""
-    lines = text[:MAX_REMARK_CHARS].splitlines()
-    return "\n".join(f"> {escape_for_forge(line)}" for line in lines) or "> (nothing)"
-
-
-# Word joiner: invisible, and a forge recognises no trigger across it
-_JOINER = "\u2060"
-_TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(])")
-_CLOSING_KEYWORD = re.compile(
-    r"\b(close[sd]?|fix(?:e[sd])?|resolve[sd]?|implement(?:s|ed)?)\b(?=[\s:]+\S*(?:[#/!]|[A-Z]-\d))",
-    re.I,
-)
-_COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
-
-
-def escape_for_forge(text: str) -> str:
-    """Escape mentions, references, closing keywords, commands and markup for a forge."""
-    return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
-
-
-def make_pull_title(name: str, text: str) -> str:
-    """Return a title without text that triggers an action on a forge, such as closing an issue."""
-    return f"{name}: {defuse_triggers(' '.join(text.split()))}"
-
-
-def defuse_triggers(text: str) -> str:
-    """Defuse triggers but keep markup, for a title that may become a commit message."""
-    text = re.sub(r"(?<=http)s?:(?=//)", lambda match: match[0] + _JOINER, text)
-    text = _CLOSING_KEYWORD.sub(lambda match: f"{match[1][0]}{_JOINER}{match[1][1:]}", text)
-    return _TRIGGERS.sub(_JOINER, _COMMAND.sub(rf"\1{_JOINER}/", text))

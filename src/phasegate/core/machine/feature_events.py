@@ -54,6 +54,9 @@ class Started(FeatureEvent, frozen=True, tag="started"):
     noun: str | None = None
     limits: FeatureLimits = FeatureLimits()
     by: OrderOrigin = OrderOrigin()
+    # Phases and reviews that the size of the change does not need are left out. Journals written
+    # before this field was added ran everything.
+    fits_size: bool = False
 
 
 class JobStarted(FeatureEvent, frozen=True, tag="job-started"):
@@ -114,6 +117,21 @@ class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
     state: PackageState
     reason: str = ""
     remediation: str = ""
+    # The commit that passed its review
+    commit: str = ""
+
+
+class PhasesFolded(FeatureEvent, frozen=True, tag="folded"):
+    """The quick scan estimated a small, low-risk change: one phase plans it."""
+
+    estimate: str
+
+
+class ReviewWaived(FeatureEvent, frozen=True, tag="review-waived"):
+    """The review of the only package covers the whole feature: nothing was added since."""
+
+    package: str
+    commit: str
 
 
 class CommandsRan(FeatureEvent, frozen=True, tag="ran"):
@@ -128,6 +146,9 @@ class CommandsRan(FeatureEvent, frozen=True, tag="ran"):
     commit: str = ""
     # Commands whose program is not installed here; no agent can fix that
     lacking: tuple[str, ...] = ()
+    # False if the evidence is green and leaves a reviewer nothing to decide. Journals written
+    # before this field was added always asked for a review.
+    needs_review: bool = True
 
 
 class ReportWritten(FeatureEvent, frozen=True, tag="reported"):
@@ -240,6 +261,8 @@ AnyFeatureEvent = (
     | PackagesPlanned
     | PackageStarted
     | PackageEnded
+    | PhasesFolded
+    | ReviewWaived
     | CommandsRan
     | ReportWritten
     | GateChecked

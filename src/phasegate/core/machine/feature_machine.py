@@ -2,13 +2,16 @@
 
 `decide_feature_actions` returns the next actions; `apply_feature_event` folds an event into the
 state. Both are pure. The engine runs an action, records the resulting events and decides again.
-After a crash it folds the recorded events and continues. Orders (by the user or the engine) are
-applied here; results of steps in `feature_outcomes`.
+After a crash the engine folds the recorded events and continues. Orders (by the user or the engine)
+are applied here, results of steps in `feature_outcomes`. The moves between phases (`advance`,
+`go_back`) are in `core.workflow.phase_transitions`, their order in `core.workflow.workflow_phases`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+
+from msgspec.structs import replace
 
 from phasegate.core.machine import feature_events as events
 from phasegate.core.machine.feature_outcomes import apply_outcome, list_workable_packages
@@ -25,9 +28,10 @@ from phasegate.core.machine.feature_state import (
     replace_fields,
     reset_retry_counters,
 )
+from phasegate.core.machine.size_estimate import fold_plan
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow import lifecycle
-from phasegate.core.workflow.lifecycle import Refusal, Stage
+from phasegate.core.workflow import phase_transitions
+from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork
 
 OrderEvent = (
@@ -97,6 +101,8 @@ def apply_or_refuse(feature: Feature | None, event: events.AnyFeatureEvent) -> F
         return Refusal("no workflow was started", 'start one: phasegate run feature "..."')
     if isinstance(event, OrderEvent):
         return _apply_order(feature, event)
+    if isinstance(event, events.PhasesFolded):
+        return _fold_phases(feature)
     if not feature.workflow.is_active or feature.workflow.stage is Stage.BLOCKED:
         return Refusal(f"the workflow is {feature.workflow.stage}")
 
@@ -106,7 +112,7 @@ def apply_or_refuse(feature: Feature | None, event: events.AnyFeatureEvent) -> F
 def _start_feature(before: Feature | None, event: events.Started) -> Feature | Refusal:
     existing = [before.workflow] if before else []
     keys = tuple(phase.key for phase in event.plan)
-    workflow = lifecycle.start(existing, event.feature, event.type, keys, event.noun)
+    workflow = phase_transitions.start(existing, event.feature, event.type, keys, event.noun)
     if isinstance(workflow, Refusal):
         return workflow
 
@@ -117,7 +123,21 @@ def _start_feature(before: Feature | None, event: events.Started) -> Feature | R
             base=event.base,
             description=event.description,
             limits=event.limits,
+            fits_size=event.fits_size,
         )
+    )
+
+
+def _fold_phases(feature: Feature) -> Feature | Refusal:
+    """Plan a small change in one phase, after the gate of the quick scan has passed."""
+    is_estimated = feature.workflow.stage is Stage.GATE_PASSED and not feature.workflow.index
+    plan = fold_plan(feature.plan) if feature.fits_size and is_estimated else None
+    if plan is None:
+        return Refusal("the phases of this workflow are fixed")
+
+    keys = tuple(phase.key for phase in plan)
+    return replace_fields(
+        feature, plan=plan, workflow=replace(feature.workflow, phases=keys, used=())
     )
 
 
@@ -128,21 +148,22 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:
             return Refusal("the workflow is being completed")
         case events.Advanced():
             return _apply_workflow_step(
-                feature, lifecycle.advance(feature.workflow), _start_next_phase
+                feature, phase_transitions.advance(feature.workflow), _start_next_phase
             )
         case events.Retried():
-            return _apply_workflow_step(feature, lifecycle.retry(feature.workflow), _start_round)
+            retried = phase_transitions.retry(feature.workflow)
+            return _apply_workflow_step(feature, retried, _start_round)
         case events.Escalated(why, remediation):
             remedy = remediation or "fix the cause, then resolve"
             return _apply_workflow_step(
                 feature,
-                lifecycle.escalate(feature.workflow, why),
+                phase_transitions.escalate(feature.workflow, why),
                 lambda escalated: replace_fields(escalated, remediation=remedy),
             )
         case events.Resolved(how):
             return _apply_workflow_step(
                 feature,
-                lifecycle.resolve(feature.workflow, how),
+                phase_transitions.resolve(feature.workflow, how),
                 lambda resolved: _resolve_blocker(resolved, how),
             )
         case events.Cancelled() | events.WentBack() if _is_merged(feature):
@@ -151,19 +172,18 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:
             left_index = feature.workflow.index
             return _apply_workflow_step(
                 feature,
-                lifecycle.go_back(feature.workflow, phase, why),
+                phase_transitions.go_back(feature.workflow, phase, why),
                 lambda moved: _go_back(moved, why, left_index),
             )
         case events.Cancelled(reason):
-            return _apply_workflow_step(
-                feature, lifecycle.cancel(feature.workflow, reason), lambda cancelled: cancelled
-            )
+            cancelled = phase_transitions.cancel(feature.workflow, reason)
+            return _apply_workflow_step(feature, cancelled, lambda changed: changed)
         case events.CompletionRequested():
             return _request_completion(feature, event)
 
 
 def _request_completion(feature: Feature, event: events.CompletionRequested) -> Feature | Refusal:
-    completed = lifecycle.complete(feature.workflow)
+    completed = phase_transitions.complete(feature.workflow)
     if isinstance(completed, Refusal):
         return completed
     if feature.closing:
@@ -278,7 +298,14 @@ def _resolve_after_gate(feature: Feature) -> Feature:
 
 def _start_next_phase(feature: Feature) -> Feature:
     return _start_round(
-        replace_fields(feature, findings="", written_commit="", previous_failure_key="")
+        replace_fields(
+            feature,
+            findings="",
+            replies="",
+            previous_commit="",
+            written_commit="",
+            previous_failure_key="",
+        )
     )
 
 
@@ -299,13 +326,14 @@ def _start_round(feature: Feature) -> Feature:
             evaluated_commit="",
             attested="",
             awaits_attestation=False,
+            is_review_waived=False,
             report="",
         )
     )
 
 
 def _apply_workflow_step(
-    feature: Feature, step: lifecycle.WorkflowOrRefusal, then: Callable[[Feature], Feature]
+    feature: Feature, step: phase_transitions.WorkflowOrRefusal, then: Callable[[Feature], Feature]
 ) -> Feature | Refusal:
     if isinstance(step, Refusal):
         return step

@@ -23,14 +23,14 @@ from phasegate.core.machine.feature_state import (
     replace_fields,
     reset_retry_counters,
 )
-from phasegate.core.machine.package_events import JobEndKind, first_line
+from phasegate.core.machine.package_events import JobEndKind, first_finding, first_line
 from phasegate.core.machine.retry import count_retry, explain_give_up
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
 from phasegate.core.plan.dependencies import compute_waves, find_ready_packages, number_key
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow import lifecycle
+from phasegate.core.workflow import phase_transitions
 from phasegate.core.workflow.gate import GateDemands, GateEvidence, GateResult, evaluate_gate
-from phasegate.core.workflow.lifecycle import Refusal, Stage, Workflow
+from phasegate.core.workflow.phase_transitions import Refusal, Stage, Workflow
 from phasegate.core.workflow.phases import PhaseWork
 
 _ENDED_STATES = (PackageState.DONE, PackageState.BLOCKED)
@@ -72,6 +72,8 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
             due is Step.PACKAGES and feature.packages.get(package) is PackageState.DOING
         ):
             return _after_package(feature, event)
+        case events.ReviewWaived() if due is Step.REVIEW:
+            return _after_waived_review(feature, event)
         case events.CommandsRan() if due is Step.COMMANDS:
             return _after_commands(feature, event)
         case events.ReportWritten() if due is Step.REPORT:
@@ -97,7 +99,9 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
             return _after_remarks(feature, event)
         case events.Completed() if due is Step.CLEAN_UP:
             return replace_fields(
-                feature, workflow=_expect_workflow(lifecycle.complete(feature.workflow)), todo=()
+                feature,
+                workflow=_expect_workflow(phase_transitions.complete(feature.workflow)),
+                todo=(),
             )
         case _:
             return None
@@ -127,6 +131,8 @@ def _after_job(feature: Feature, ended: events.JobEnded, due: Step, commit: str)
         return _block(feature, *explain_give_up(ended, feature))
 
     after = replace_fields(feature, **counters)
+    if ended.end is JobEndKind.UNREADABLE:
+        after = replace_fields(after, last_answer=ended.text)
     if ended.end is JobEndKind.LOST:
         return after
 
@@ -140,6 +146,7 @@ def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: s
     reviewers are evidence for the gate.
     """
     if due is Step.WRITE:
+        feature = replace_fields(feature, replies=ended.text)
         if ended.verdict is not Verdict.NEEDS_REVISION:
             return _finish_step(feature)
         return _drop_step(
@@ -237,7 +244,16 @@ def _after_package(feature: Feature, event: events.PackageEnded) -> Feature:
     else:
         why = {}
 
-    after = replace_fields(feature, packages=packages, blocked={**feature.blocked, **why})
+    reviewed = {**feature.reviewed_commits}
+    if event.state is PackageState.DONE and event.commit:
+        reviewed[event.package] = event.commit
+
+    after = replace_fields(
+        feature,
+        packages=packages,
+        blocked={**feature.blocked, **why},
+        reviewed_commits=reviewed,
+    )
     if _are_all_packages_done(after):
         return _finish_step(after)
     if list_workable_packages(after):
@@ -265,6 +281,22 @@ def _are_all_packages_done(feature: Feature) -> bool:
     return all(state is PackageState.DONE for state in feature.packages.values())
 
 
+def _after_waived_review(feature: Feature, event: events.ReviewWaived) -> Feature | None:
+    """Skip the code review of the whole feature; only if its one package was reviewed."""
+    if feature.phase.work is not PhaseWork.REVIEW or feature.open_job is not None:
+        return None
+    if not event.package or event.package != feature.sole_reviewed_package:
+        return None
+
+    report = (
+        f"The review of {event.package} covers the whole feature: it is the only package, "
+        f"and no code was added since its review of {feature.reviewed_commits[event.package][:12]}."
+    )
+    return _finish_step(
+        replace_fields(feature, is_review_waived=True, evaluated_commit=event.commit, report=report)
+    )
+
+
 def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
     if not event.results and not feature.attested:
         remedy = (
@@ -285,6 +317,7 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
         remedy = "install it, then resolve: the commands are run again"
         return _block(feature, f"no agent can fix this: {'; '.join(event.lacking)}", remedy)
 
+    is_waived = feature.fits_size and not event.needs_review and all(event.results.values())
     after = _finish_step(
         replace_fields(
             feature,
@@ -292,9 +325,10 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
             report=event.findings,
             attested="",
             evaluated_commit=event.commit,
+            is_review_waived=is_waived,
         )
     )
-    if all(event.results.values()):
+    if all(event.results.values()) and not is_waived:
         return after
 
     return _drop_step(after, Step.REVIEW)
@@ -307,13 +341,17 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
     else:
         limit = 1
 
-    workflow = _expect_workflow(lifecycle.apply_gate(feature.workflow, result, limit))
+    workflow = _expect_workflow(phase_transitions.apply_gate(feature.workflow, result, limit))
     findings = "\n\n".join(
         part for part in (event.findings, feature.report, *result.reasons) if part
     )
+    if workflow.stage is not Stage.GATE_PASSED:
+        reason = _add_finding(feature, event, workflow.reason)
+        workflow = msgspec.structs.replace(workflow, reason=reason)
+
     remedy = ""
     if workflow.stage is Stage.BLOCKED:
-        remedy = "read the findings, decide, then resolve"
+        remedy = "decide on the findings, then resolve"
 
     if (
         workflow.stage is Stage.GATE_FAILED
@@ -328,7 +366,7 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
             f"see what was tried (phasegate show {feature.phase.key} --answer, --evidence), "
             f"{_RETRY_HINT}"
         )
-        workflow = _expect_workflow(lifecycle.escalate(workflow, reason))
+        workflow = _expect_workflow(phase_transitions.escalate(workflow, reason))
 
     is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.user_notes_index
     return replace_fields(
@@ -336,6 +374,7 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
         workflow=workflow,
         todo=(),
         findings=findings,
+        previous_commit=feature.evaluated_commit,
         remediation=remedy,
         user_notes="" if is_answered else feature.user_notes,
         previous_failure_key=event.alike if workflow.stage is Stage.GATE_FAILED else "",
@@ -388,6 +427,14 @@ def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
     )
 
 
+def _add_finding(feature: Feature, event: events.GateChecked, reason: str) -> str:
+    """Add the first finding to the reason of a failed gate: of our checks, else of the critic."""
+    findings = event.findings
+    if not findings and feature.verdict is not Verdict.PASS:
+        findings = feature.report
+    return "; ".join(text for text in (reason, first_finding(findings)) if text)
+
+
 def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResult:
     """Evaluate the gate of the phase from the evidence of this round."""
     checks = {**feature.commands, **event.checks}
@@ -401,10 +448,11 @@ def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResu
             required = (*event.checks, *(feature.commands or ("commands",)))
 
     is_attested = feature.commands.get(ATTESTATION) is True
+    is_decided = is_attested or feature.is_review_waived
     demands = GateDemands(
         artifacts=feature.phase.artifacts,
         commands=required,
-        verdict=feature.phase.work is not PhaseWork.PACKAGES and not is_attested,
+        verdict=feature.phase.work is not PhaseWork.PACKAGES and not is_decided,
     )
     evidence = GateEvidence(
         artifacts=frozenset(event.artifacts), commands=checks, verdict=feature.verdict
@@ -415,13 +463,13 @@ def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResu
 
 def _block(feature: Feature, reason: str, remediation: str) -> Feature:
     blocked = _expect_workflow(
-        lifecycle.escalate(feature.workflow, reason or "the reason is unknown")
+        phase_transitions.escalate(feature.workflow, reason or "the reason is unknown")
     )
     remedy = remediation or "see the log, then resolve"
     return reset_retry_counters(replace_fields(feature, workflow=blocked, remediation=remedy))
 
 
-def _expect_workflow(step: lifecycle.WorkflowOrRefusal) -> Workflow:
+def _expect_workflow(step: phase_transitions.WorkflowOrRefusal) -> Workflow:
     """Return the workflow of a transition that cannot be refused at this point."""
     if isinstance(step, Refusal):
         raise AssertionError(step.reason)

@@ -11,7 +11,7 @@ from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened
 from phasegate.core.machine.package_events import AcceptedRemark
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Workflow
+from phasegate.core.workflow.phase_transitions import Workflow
 from phasegate.core.workflow.phases import PhaseWork
 
 
@@ -102,6 +102,12 @@ class Feature(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     # Results of this round's commands, by name
     commands: Mapping[str, bool] = {}
+    # Phases and reviews that the size of the change does not need are left out
+    fits_size: bool = False
+    # Commits of the finished packages that passed their reviews
+    reviewed_commits: Mapping[str, str] = {}
+    # The evidence of this round leaves a reviewer nothing to decide
+    is_review_waived: bool = False
     # Commit that the commands and the critic or reviewer evaluated; no other commit passes the gate
     evaluated_commit: str = msgspec.field(default="", name="judged")
     # No command is configured: the user is asked how it was checked
@@ -112,6 +118,12 @@ class Feature(msgspec.Struct, frozen=True):
     report: str = ""
     # Findings of the previous round, for the next one
     findings: str = ""
+    # The writer's answer of this round
+    replies: str = ""
+    # The commit that was evaluated in the previous round of the phase
+    previous_commit: str = ""
+    # The answer of the last job, if it could not be used
+    last_answer: str = ""
     # Commit of the phase's last writer, since the user's last order
     written_commit: str = msgspec.field(default="", name="written")
     # `alike` key of the previous failed gate
@@ -120,6 +132,8 @@ class Feature(msgspec.Struct, frozen=True):
     # `user_notes_index` passes
     user_notes: str = msgspec.field(default="", name="said")
     user_notes_index: int = msgspec.field(default=0, name="said_at")
+    # All notes of the user: they apply to every later agent, also after the gate
+    decisions: str = ""
     remediation: str = ""
     # Commit of the base branch that contains the feature
     merged: str = ""
@@ -151,6 +165,17 @@ class Feature(msgspec.Struct, frozen=True):
         return before + self.limits.revisions
 
     @property
+    def sole_reviewed_package(self) -> str:
+        """The only package of the feature, if it is finished and reviewed; otherwise empty."""
+        if len(self.packages) != 1 or not self.fits_size:
+            return ""
+
+        name = next(iter(self.packages))
+        if self.packages[name] is PackageState.DONE and self.reviewed_commits.get(name):
+            return name
+        return ""
+
+    @property
     def can_fix(self) -> bool:
         """Whether code may be changed in this phase: only after packages were planned."""
         return bool(self.packages)
@@ -162,13 +187,19 @@ def replace_fields(feature: Feature, **fields: object) -> Feature:
 
 
 def add_user_note(feature: Feature, note: str, phase_index: int) -> Feature:
-    """Append a note of the user to those that no gate has answered yet."""
-    notes = "\n".join(part for part in (feature.user_notes, note.strip()) if part)
+    """Append a user note; notes are kept until the gate of their phase passes."""
+    note = note.strip()
+    notes = "\n".join(part for part in (feature.user_notes, note) if part)
+    decisions = feature.decisions
+    if note and not f"\n{decisions}".endswith(f"\n{note}"):
+        decisions = f"{decisions}\n{note}".strip()
     if feature.user_notes:
         phase_index = max(phase_index, feature.user_notes_index)
-    return replace_fields(feature, user_notes=notes, user_notes_index=phase_index)
+    return replace_fields(
+        feature, user_notes=notes, user_notes_index=phase_index, decisions=decisions
+    )
 
 
 def reset_retry_counters(feature: Feature) -> Feature:
     """Return the feature with all retries available again."""
-    return replace_fields(feature, retries=0, asked_again=False, pauses=0, losses=0)
+    return replace_fields(feature, retries=0, asked_again=False, pauses=0, losses=0, last_answer="")

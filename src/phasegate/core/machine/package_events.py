@@ -15,6 +15,8 @@ from phasegate.core.answer.vocabulary import TaskStatus, Verdict
 from phasegate.core.text.wording import shorten
 from phasegate.core.workflow.origin import OrderOrigin
 
+_REVIEW_MARKER = re.compile(r"<review>\s*\w*\s*</review>")
+_LIST_MARK = re.compile(r"(?:[-*]|\d+[.)])\s+")
 _VOLATILE_VALUES = re.compile(
     r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b"
     r"|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b",
@@ -95,6 +97,8 @@ class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
     last_seen: str = ""
     # Task statuses reported by the implementer
     tasks: tuple[tuple[str, TaskStatus], ...] = ()
+    # Text of an implementer's answer, or of one that could not be used
+    answer: str = ""
 
 
 class Harvested(PackageEvent, frozen=True, tag="harvested"):
@@ -105,6 +109,8 @@ class Harvested(PackageEvent, frozen=True, tag="harvested"):
 
     commit: str = ""
     violations: tuple[str, ...] = ()
+    # Commands that show the violations and allow them
+    remedy: str = ""
     # Places where a secret of the agent was found
     leaks: tuple[str, ...] = ()
     # Document about changes that a diff does not show well, for the reviewer
@@ -128,6 +134,12 @@ class Validated(PackageEvent, frozen=True, tag="validated"):
     claims: str = ""
     # `failure_key` of the failures
     alike: str = ""
+    # Violated rules about dependencies and frozen files, which only the user can lift
+    governance: tuple[str, ...] = ()
+    # Findings that the reviewer has to answer, each beginning with its id
+    questions: tuple[str, ...] = ()
+    # Document with everything that was found out about the tests
+    strength: str = ""
 
 
 class AttemptChecked(PackageEvent, frozen=True, tag="attempt-judged"):
@@ -212,6 +224,8 @@ class PackageResolved(PackageEvent, frozen=True, tag="resolved"):
 
     how: str
     by: OrderOrigin = OrderOrigin()
+    # The user has allowed a path since: the finished work is collected again, without an agent
+    takes_work: bool = False
 
 
 AnyPackageEvent = (
@@ -240,6 +254,15 @@ def failure_key(findings: str) -> str:
     return sha256(
         "\n".join(line for line in lines if line).encode(errors="surrogateescape")
     ).hexdigest()[:16]
+
+
+def first_finding(findings: str) -> str:
+    """Return the first finding without list marks, headings and verdict markers; empty if none."""
+    for line in _REVIEW_MARKER.sub("", findings).splitlines():
+        text = _LIST_MARK.sub("", line.strip())
+        if text and not text.startswith("#"):
+            return shorten(text, MAX_QUOTE_CHARS)
+    return ""
 
 
 def first_line(findings: str) -> str:

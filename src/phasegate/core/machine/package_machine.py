@@ -15,6 +15,7 @@ package, which then continues as without a contest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from phasegate.core.machine.package_state import (
 from phasegate.core.machine.retry import count_retry, explain_give_up
 from phasegate.core.plan.work_package import PackageState
 
+_UNANSWERED = "the review passed without an answer to"
 _RETRY_HINT = (
     "then fix the package, its plan or the check, or add instructions: resolve, and dispatch again"
 )
@@ -105,7 +107,7 @@ def apply_package_event(run: PackageRun, event: events.AnyPackageEvent) -> Packa
         case events.CheckoutsRemoved() if run.step is PackageStep.CLEAN:
             return replace(run, step=PackageStep.STOP)
         case events.PackageResolved() if run.state is PackageState.BLOCKED:
-            return _resolve_blocker(run)
+            return _resolve_blocker(run, event)
         case _:
             return run
 
@@ -133,6 +135,7 @@ def _start_round(run: PackageRun) -> PackageRun:
         state=PackageState.DOING,
         step=PackageStep.IMPLEMENT,
         pending=tuple(PendingWork(index) for index in range(agents)),
+        replies="",
         reported_failed_tasks=(),
         review=replace(run.review, needs_full=False),
     )
@@ -170,8 +173,15 @@ def _block(run: PackageRun, reason: str, remediation: str, *, is_held: bool = Fa
     return replace(run, state=PackageState.BLOCKED, step=PackageStep.STOP, blocker=blocker)
 
 
-def _resolve_blocker(run: PackageRun) -> PackageRun:
-    """Publish a held package again; start any other one from its preparation, in a new round."""
+def _resolve_blocker(run: PackageRun, event: events.PackageResolved) -> PackageRun:
+    """Publish a held package again; start any other one from its preparation, in a new round.
+
+    Finished work whose files are allowed now is collected as it is.
+    """
+    if run.blocker.is_scope and event.takes_work and not run.contest.entrants:
+        return replace(
+            run, state=PackageState.DOING, step=PackageStep.HARVEST, blocker=Blocker(), findings=""
+        )
     if run.blocker.is_held:
         return replace(run, state=PackageState.DOING, step=PackageStep.PUBLISH, blocker=Blocker())
 
@@ -223,7 +233,7 @@ def _after_job(run: PackageRun, ended: events.PackageJobEnded) -> PackageRun:
 
     retried = replace(work, **counters)
     if ended.end is not events.JobEndKind.LOST:
-        retried = replace(retried, reason=ended.reason)
+        retried = replace(retried, reason=ended.reason, answer=ended.answer or work.answer)
     pending = tuple(retried if other is work else other for other in run.pending)
     return replace(run, pending=pending)
 
@@ -250,6 +260,7 @@ def _after_delivery(
         return _add_attempt(run, Attempt(work.agent_index, tasks=ended.tasks))
 
     pending = tuple(other for other in run.pending if other is not work)
+    run = replace(run, replies=f"{run.replies}\n\n{ended.answer}".strip())
     return replace(run, pending=pending, step=run.step if pending else PackageStep.HARVEST)
 
 
@@ -355,12 +366,16 @@ def _after_harvest(run: PackageRun, harvested: events.Harvested) -> PackageRun:
 
     if harvested.violations:
         reason = f"File scope violation: {'; '.join(harvested.violations)}"
-        return _block(
+        remedy = harvested.remedy or (
+            'allow the path (phasegate scope allow WPnn PATH --reason "...") '
+            "or remove it from the checkout"
+        )
+        blocked = _block(
             replace(run, findings=f"{reason}\nStay within the file scope as it is now."),
             reason,
-            'allow the path (phasegate scope allow WPnn PATH --reason "...") '
-            "or remove it from the checkout",
+            remedy,
         )
+        return replace(blocked, blocker=replace(blocked.blocker, is_scope=True))
 
     if harvested.unchanged:
         return _block_unchanged(run, harvested.there)
@@ -396,7 +411,8 @@ def _after_checks(run: PackageRun, checked: events.Validated) -> PackageRun:
 
     documents = (checked.evidence, *run.review.documents, checked.claims)
     documents = tuple(document for document in documents if document)
-    run = replace(run, review=replace(run.review, documents=documents))
+    review = replace(run.review, documents=documents, questions=checked.questions)
+    run = replace(run, review=review)
     if run.pull_request.is_used:
         return replace(run, step=PackageStep.PUBLISH)
 
@@ -414,6 +430,14 @@ def _after_failed_checks(run: PackageRun, checked: events.Validated) -> PackageR
 
     The agent already knew that it was missing, so more rounds would only cost.
     """
+    if checked.governance:
+        return _block(
+            replace(run, findings="\n".join(checked.failures)),
+            "; ".join(checked.governance),
+            'permit it (phasegate scope allow WPnn dependency:NAME or PATH --reason "..."), '
+            "or let it be undone; then resolve",
+        )
+
     still_missing = {*checked.without_program} & {*run.previous.without_program}
     findings = "\n".join(checked.failures)
     run = replace(run, previous=replace(run.previous, without_program=checked.without_program))
@@ -437,6 +461,9 @@ def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
     run = replace(run, review=replace(run.review, reviewed_commit=run.commit))
 
     if reviewed.verdict is Verdict.PASS:
+        if unanswered := find_unanswered(run.review.questions, reviewed.findings):
+            return _ask_reviewer_again(run, unanswered)
+
         if reviewed.delta and not run.review.delta_is_final:
             review = replace(run.review, needs_full=True)
             return replace(run, review=review, pending=(PendingWork(),))
@@ -455,6 +482,30 @@ def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
         f"the verdict of the reviewer is {reviewed.verdict}",
         "read the findings, and decide",
     )
+
+
+def find_unanswered(questions: tuple[str, ...], answer: str) -> list[str]:
+    """Return the findings that a review does not answer: their id with some words after it."""
+    return [
+        question
+        for question in questions
+        if not re.search(rf"{re.escape(question.partition(' ')[0])}\W{{1,4}}\w[^\n]{{9,}}", answer)
+    ]
+
+
+def _ask_reviewer_again(run: PackageRun, unanswered: list[str]) -> PackageRun:
+    """Ask for the answers once more; a second review without them blocks the package."""
+    ids = ", ".join(question.partition(" ")[0] for question in unanswered)
+    reason = f"{_UNANSWERED} {ids}"
+    if any(work.reason.startswith(_UNANSWERED) for work in run.pending):
+        return _block(
+            replace(run, findings="\n".join(unanswered)),
+            f"{reason}: {first_line(unanswered[0])}",
+            "see `phasegate show WPnn --evidence`; accept a finding with "
+            f'`phasegate evidence accept WPnn ID --reason "..."`, {_RETRY_HINT}',
+        )
+
+    return replace(run, pending=(PendingWork(asked_again=True, reason=reason),))
 
 
 def _after_publication(run: PackageRun, published: events.PackagePublished) -> PackageRun:

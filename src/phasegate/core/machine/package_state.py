@@ -48,6 +48,8 @@ class PendingWork(msgspec.Struct, frozen=True):
     retries: int = 0
     asked_again: bool = False
     reason: str = ""
+    # The last answer, if it could not be used
+    answer: str = ""
     # Waits for rate limits
     pauses: int = 0
     losses: int = 0
@@ -127,6 +129,8 @@ class ReviewProgress(msgspec.Struct, frozen=True):
     # Commit of the last review that passed
     passed_commit: str = ""
     findings: tuple[str, ...] = ()
+    # Findings about the tests that the reviewer has to answer, each beginning with its id
+    questions: tuple[str, ...] = ()
     # A delta review passed; a full review has to follow
     needs_full: bool = False
     # Configured: a delta review is enough for a merge
@@ -134,8 +138,11 @@ class ReviewProgress(msgspec.Struct, frozen=True):
 
     @property
     def can_review_delta(self) -> bool:
-        """Whether the next reviewer needs only the changes since the last review."""
-        return bool(self.reviewed_commit) and not self.needs_full
+        """Whether the next reviewer needs only the changes since the last review.
+
+        Never if a full review would have to follow.
+        """
+        return bool(self.reviewed_commit) and self.delta_is_final and not self.needs_full
 
 
 class PullRequestProgress(msgspec.Struct, frozen=True):
@@ -155,6 +162,8 @@ class Blocker(msgspec.Struct, frozen=True):
     remediation: str = ""
     # The user has to fix the pull request; the work itself is fine
     is_held: bool = False
+    # Finished work is in the checkouts, but a file of it is outside of the scope
+    is_scope: bool = False
 
 
 class PackageRun(msgspec.Struct, frozen=True):
@@ -178,6 +187,8 @@ class PackageRun(msgspec.Struct, frozen=True):
     commit: str = ""
     # What the next round has to address
     findings: str = ""
+    # What the implementers of this round answered
+    replies: str = ""
     # Last reported status of each task
     tasks: tuple[tuple[str, TaskStatus], ...] = ()
     # Tasks that any answer of this round reported as FAILED

@@ -200,7 +200,7 @@ def may_overlap(one: str, other: str) -> bool:
 
 
 def _parts_may_overlap(a: str, b: str) -> bool:
-    """Return False only if the fixed beginnings or endings of two parts differ."""
+    """Return False only if the literal prefixes or suffixes of two parts are incompatible."""
     if not (is_pattern(a) or is_pattern(b)):
         return a == b
 

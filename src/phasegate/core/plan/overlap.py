@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import NamedTuple
 
+from phasegate.core.paths.glob import may_overlap
 from phasegate.core.text.wording import join_names
 
 _FEATURE_SUBJECT = re.compile(r"(\d{3,}-[a-z0-9-]+): ")
@@ -18,15 +19,35 @@ def explain_failed_combination(branch: str, base: str, merged_subjects: Iterable
 
     `merged_subjects` are the commit subjects that were merged since the branch started.
     """
+    return (
+        f"the checks fail on {branch} merged into {base}, but pass on each alone; "
+        f"merged since it started: {format_merged(merged_subjects)}"
+    )
+
+
+def format_merged(merged_subjects: Iterable[str]) -> str:
+    """Name the features that were merged, else the subjects of the commits."""
     subjects = [*merged_subjects]
     matches = (_FEATURE_SUBJECT.match(subject) for subject in subjects)
     features = [*dict.fromkeys(match[1] for match in matches if match)]
-    merged = join_names(features or [f'"{subject}"' for subject in subjects], _MAX_NAMED)
+    return join_names(features or [f'"{subject}"' for subject in subjects], _MAX_NAMED)
 
-    return (
-        f"the checks fail on {branch} merged into {base}, but pass on each alone; "
-        f"merged since it started: {merged}"
-    )
+
+def describe_scope_overlaps(
+    own: Iterable[str], others: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
+    """Describe which planned files of other open features this feature may change too."""
+    mine = [*own]
+    notices = []
+    for slug, scope in others.items():
+        shared = [path for path in scope if any(may_overlap(path, one) for one in mine)]
+        if shared:
+            paths = join_names([*dict.fromkeys(shared)], _MAX_NAMED)
+            notices.append(
+                f"{slug} is planned to change the same files: {paths}; whichever is merged second "
+                "may need another round"
+            )
+    return tuple(notices)
 
 
 class FeatureOverlap(NamedTuple):

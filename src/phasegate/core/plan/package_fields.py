@@ -109,6 +109,7 @@ _LIST_KEYS = (
     "quality_rules",
     "frozen_files",
     "executable_files",
+    "may_stay_unchanged",
 )
 
 

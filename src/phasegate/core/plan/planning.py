@@ -36,6 +36,8 @@ _FILLERS = frozenset(
         "both",
     )
 )
+# A row of the plan's table of files: path, new or changed, responsibility
+_FILE_ROW = re.compile(r"^\|\s*`?([^|`\s]+)`?\s*\|[^|\n]*\|\s*([^|\n]*[^|\s])\s*\|\s*$", re.M)
 _DOCUMENT = re.compile(r".*\.(?:md|mdx|rst|adoc|txt)|CHANGELOG|README|LICENSE")
 
 
@@ -45,6 +47,8 @@ class Guidance(msgspec.Struct, frozen=True):
     architecture_rules: tuple[str, ...] = ()
     allowed_dependencies: tuple[str, ...] = ()
     forbidden_dependencies: tuple[str, ...] = ()
+    frozen_files: tuple[str, ...] = ()
+    descriptions: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def plan_packages(
@@ -55,15 +59,19 @@ def plan_packages(
     profile: str = "",
     guidance: Guidance | None = None,
     tasks_per_package: int = TASKS_PER_PACKAGE,
+    max_packages: int | None = None,
 ) -> tuple[WorkPackage, ...]:
     """Group valid tasks into packages, numbered in an order in which they can be done.
 
     Tasks that share a file, or that wait for each other through such tasks, are one package. A
-    chain in which each task waits only for the one before is joined while it stays small.
+    chain in which each task waits only for the one before is joined while it stays small. With
+    `max_packages`, further packages are joined to the last one.
     """
     groups = _TaskGroups(tasks)
     groups.join_cycles()
     groups.join_chains(tasks_per_package)
+    if max_packages is not None:
+        groups.join_surplus(max_packages)
     needs = groups.dependencies()
     members = groups.members()
     order = [group for wave in compute_waves(needs) for group in wave]
@@ -135,6 +143,13 @@ class _TaskGroups:
                 for group in cycle[1:]:
                     self._join(cycle[0], group)
 
+    def join_surplus(self, max_groups: int) -> None:
+        """Join the groups after the first `max_groups`, in the order of work."""
+        order = [group for wave in compute_waves(self.dependencies()) for group in wave]
+        for group in order[max_groups:]:
+            self._join(order[max_groups - 1], group)
+        self.join_cycles()
+
     def join_chains(self, max_tasks: int) -> None:
         """Join a group to its only dependency, if no other group depends on that one."""
         needs = self.dependencies()
@@ -173,11 +188,23 @@ def _build_package(
             }
         ),
         requirements=tuple(requirements),
+        may_stay_unchanged=_find_optional_changes(tasks, kinds),
         tasks=tuple(task.id for task in tasks),
         mission="\n".join(task.do or task.title for task in tasks),
         descriptions={
-            path: text for path, text in _describe_files(tasks).items() if path not in removed
+            path: text
+            for path, text in _describe_files(tasks, common.descriptions).items()
+            if path in kinds
         },
+    )
+
+
+def _find_optional_changes(tasks: Sequence[Task], deliverables: Iterable[str]) -> tuple[str, ...]:
+    """Return the deliverables that every task with this file permits to stay unchanged."""
+    return tuple(
+        path
+        for path in deliverables
+        if all(path in task.unchanged for task in tasks if path in task.files)
     )
 
 
@@ -213,12 +240,15 @@ def _find_removed_by_task(task: Task) -> set[str]:
     return removed
 
 
-def _describe_files(tasks: Sequence[Task]) -> Mapping[str, str]:
-    descriptions: dict[str, str] = {}
-    for task in tasks:
-        for path in task.files:
-            descriptions.setdefault(path, task.title)
-    return descriptions
+def _describe_files(tasks: Sequence[Task], by_plan: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what each file is for: as the plan says, else the title of the task it comes first in.
+
+    The title beside every file of a task would say nothing about any of them.
+    """
+    titles = {task.files[0]: task.title for task in reversed(tasks) if task.files}
+    paths = dict.fromkeys(path for task in tasks for path in task.files)
+    described = {path: by_plan.get(path) or titles.get(path, "") for path in paths}
+    return {path: text for path, text in described.items() if text}
 
 
 def classify_file(path: str) -> str:
@@ -230,6 +260,9 @@ def classify_file(path: str) -> str:
         return "documentation"
 
     return "code"
+
+
+_DEPENDENCY_LISTS = ("may add", "may not add", "may not change")
 
 
 def read_guidance(plan: str) -> Guidance:
@@ -246,7 +279,7 @@ def read_guidance(plan: str) -> Guidance:
 
         if heading == "architecture rules":
             rules.append(item)
-        elif heading == "dependencies" and key in ("may add", "may not add"):
+        elif heading == "dependencies" and key in _DEPENDENCY_LISTS:
             names = (
                 collapse_whitespace(name.replace("*", "").replace("`", ""))
                 for name in value.split(",")
@@ -259,6 +292,8 @@ def read_guidance(plan: str) -> Guidance:
         architecture_rules=tuple(rules),
         allowed_dependencies=lists.get("may add", ()),
         forbidden_dependencies=lists.get("may not add", ()),
+        frozen_files=lists.get("may not change", ()),
+        descriptions={row[1]: row[2] for row in _FILE_ROW.finditer(plan)},
     )
 
 

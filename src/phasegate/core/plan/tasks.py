@@ -5,6 +5,7 @@
   - Spec: FR-AUTH-001, specs/login.md#heading
   - Do: one or more sentences.
   - Depends: 1.2, 2.1
+  - Unchanged: path/two.py
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Task(msgspec.Struct, frozen=True):
     do: str = ""
     depends: tuple[str, ...] = ()
     done: bool = False
+    # Files that may stay as they are
+    unchanged: tuple[str, ...] = ()
 
     @property
     def layer(self) -> Layer:
@@ -101,7 +104,10 @@ _LABELS = {
     "spec": "spec",
     "specs": "spec",
     "do": "do",
+    "unchanged": "unchanged",
+    "may stay unchanged": "unchanged",
 } | dict.fromkeys(("depends", "depends on", "dependencies"), "depends")
+_LISTS = ("file", "spec", "depends", "unchanged")
 _LIST_ITEM = re.compile(r"\s*(?:`([^`]*)`|([^,`]+))\s*(?:,|\Z)")
 _EMPTY_VALUES = frozenset(("", "none", "-", "—", "n/a"))
 
@@ -202,7 +208,9 @@ def _read_field_line(draft: _Draft, label: str, line: MarkdownLine, findings: li
         return name
 
     if found and label != "do":
-        hint = suggest_closest(found[1].capitalize(), ("File", "Spec", "Do", "Depends"))
+        hint = suggest_closest(
+            found[1].capitalize(), ("File", "Spec", "Do", "Depends", "Unchanged")
+        )
         findings.append(
             Finding(
                 line.number,
@@ -254,7 +262,7 @@ def _yaml_draft(item: YamlMapping, findings: list[Finding]) -> _Draft:
     title = fields.read_text("title")
     do = fields.read_text("do")
     done = fields.read_text("done", "false")
-    listed = {key: [_list_text(fields, item, key)] for key in ("file", "spec", "depends")}
+    listed = {key: [_list_text(fields, item, key)] for key in _LISTS}
     fields.report_unknown_keys()
     if done not in ("true", "false"):
         fields.report_problem("done", "must be true or false")
@@ -288,7 +296,7 @@ def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
         )
         return None
 
-    lists = {key: _read_list(draft, key, findings) for key in ("file", "spec", "depends")}
+    lists = {key: _read_list(draft, key, findings) for key in _LISTS}
     task = Task(
         id=draft.id,
         title=collapse_whitespace(draft.title),
@@ -297,6 +305,7 @@ def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
         do=collapse_whitespace(draft.field("do")),
         depends=lists["depends"],
         done=draft.done,
+        unchanged=lists["unchanged"],
     )
 
     findings += [
@@ -350,6 +359,9 @@ def _task_problems(task: Task) -> Iterator[tuple[str, str]]:
         yield "no-title", "has no title"
     if not task.files:
         yield "no-file", "names no file"
+    for path in task.unchanged:
+        if path not in task.files:
+            yield "bad-path", f"names {quote_text(path)} as Unchanged, but not under File"
 
     for path in task.files:
         problem = find_path_problem(path)

@@ -27,6 +27,8 @@ class CommitLink(msgspec.Struct, frozen=True):
     id: str
     subject: str
     package: str
+    # The message contains the requirement id
+    names_it: bool = False
 
 
 class TestLink(msgspec.Struct, frozen=True):
@@ -61,8 +63,9 @@ def trace_requirements(
 ) -> tuple[RequirementTrace, ...]:
     """Trace each requirement.
 
-    Commits and tests that name ids count for these; those that name none count for all requirements
-    of their package.
+    Commits that name a requirement count for it. A requirement that no commit of its package names
+    has those without an id, or else all commits of the package. Tests that name ids count for
+    these; those that name none count for all requirements of their package.
     """
     find_ids = _build_id_finder([requirement.id for requirement in requirements])
     commits = [
@@ -82,7 +85,7 @@ def trace_requirements(
 def _trace_requirement(
     requirement: Requirement,
     works: Sequence[PackageTraceData],
-    commits: Iterable[tuple[WorkPackage, Commit, frozenset[str]]],
+    commits: Sequence[tuple[WorkPackage, Commit, frozenset[str]]],
     tests: Iterable[tuple[WorkPackage, str, frozenset[str]]],
 ) -> RequirementTrace:
     id_ = requirement.id
@@ -93,16 +96,25 @@ def _trace_requirement(
         packages=tuple(
             work.package.work_package_id for work in works if id_ in work.package.requirements
         ),
-        commits=tuple(
-            CommitLink(commit.id, commit.subject, package.work_package_id)
-            for package, commit, ids in commits
-            if id_ in (ids or package.requirements)
-        ),
+        commits=_link_commits(id_, commits),
         tests=tuple(
             TestLink(path, package.work_package_id, id_ in ids)
             for package, path, ids in tests
             if id_ in (ids or package.requirements)
         ),
+    )
+
+
+def _link_commits(
+    id_: str, commits: Sequence[tuple[WorkPackage, Commit, frozenset[str]]]
+) -> tuple[CommitLink, ...]:
+    named = [entry for entry in commits if id_ in entry[2]]
+    in_package = [entry for entry in commits if id_ in entry[0].requirements]
+    without_id = [entry for entry in in_package if not entry[2]]
+
+    return tuple(
+        CommitLink(commit.id, commit.subject, package.work_package_id, id_ in ids)
+        for package, commit, ids in named or without_id or in_package
     )
 
 

@@ -84,6 +84,8 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
     forbidden_dependencies: tuple[str, ...] = ()
     frozen_files: tuple[str, ...] = ()
     executable_files: tuple[str, ...] = ()
+    # Deliverables that count as delivered even if the work does not change them
+    may_stay_unchanged: tuple[str, ...] = ()
 
     @property
     def sequence(self) -> int:
@@ -262,7 +264,17 @@ def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
                 path,
             )
 
-    for path in package.descriptions.keys() - set(package.deliverables.all):
+    yield from _undelivered_problems(package)
+
+
+def _undelivered_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    delivered = set(package.deliverables.all)
+    for path in package.may_stay_unchanged:
+        if path not in delivered:
+            message = f"holds {quote_text(path)}, which is not a deliverable"
+            yield PackageProblem("may_stay_unchanged", message, path)
+
+    for path in package.descriptions.keys() - delivered:
         yield PackageProblem(
             "descriptions", f"describes {quote_text(path)}, which is not a deliverable"
         )

@@ -12,7 +12,7 @@ from phasegate.core.answer.block import render_status
 from phasegate.core.display.next_steps import review_item
 from phasegate.core.prompt.agent_file import PROMPTS_TITLE, PROTOCOL_TITLE, PromptSection
 from phasegate.core.prompt.template import fill_placeholders
-from phasegate.core.workflow.workflows import find_phases_problem, is_printable
+from phasegate.core.workflow.workflow_phases import find_phases_problem, is_printable
 from phasegate.errors import ConfigError
 
 DISCOVER_ORCHESTRATOR = "discover-orchestrator"

@@ -35,11 +35,11 @@ class PieceKind(Enum):
     pieces come last.
     """
 
+    # A document of an earlier phase, in the order of the phases
+    ARTIFACT = _PieceTraits(5, 1, ItemType.ARTIFACT, False)
     # The agent file of the phase
-    ROLE = _PieceTraits(4, 1, ItemType.ARTIFACT, False)
-    FILE = _PieceTraits(6, 2, ItemType.FILE, False)
-    # A document of an earlier phase
-    ARTIFACT = _PieceTraits(5, 3, ItemType.ARTIFACT, False)
+    ROLE = _PieceTraits(4, 2, ItemType.ARTIFACT, False)
+    FILE = _PieceTraits(6, 3, ItemType.FILE, False)
     THOUGHT = _PieceTraits(7, 4, ItemType.THOUGHT, False)
     # A document of this phase, revised in each round
     REVISED = _PieceTraits(3, 5, ItemType.ARTIFACT, True)

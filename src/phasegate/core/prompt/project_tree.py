@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.core.paths.repo_path import list_path_and_parents
 from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
 
@@ -20,6 +21,9 @@ _MAX_JOINED_FOLDERS = 8
 _LAST_CHARACTER = "\U0010ffff"
 # Number of folders that did not fit after which no other is tried
 _MAX_MISSES = 20
+# Small folders with the same counts share one row, such as those of 35 languages
+_MIN_ALIKE_FOLDERS = 5
+_MAX_ALIKE_FILES = 5
 
 
 class FoldPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +31,7 @@ class FoldPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     files: str
     nested: str
+    alike: str
 
 
 class _Folder:
@@ -63,20 +68,33 @@ class _Row(NamedTuple):
     label: str
     counts: str = ""
     folder: _Folder | None = None
+    # From the root, with a slash at the end; for a folder
+    path: str = ""
 
 
-def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: FoldPhrases) -> str:
+def render_project_tree(
+    paths: Iterable[str],
+    remaining_tokens: int,
+    phrases: FoldPhrases,
+    focus: Iterable[str] = (),
+) -> str:
     """Render the tree of the paths.
 
-    Folders are expanded level by level while there is room; the others show counts.
+    Folders are expanded level by level while there is room; the others show counts. With `focus`,
+    only the folders of these paths are expanded.
     """
     root = _Row(-1, "", folder=_build_root(paths))
     opened: dict[int, list[_Row]] = {}
     waiting = deque([root])
     misses = 0
+    # A folder and all above it
+    focused = {f"{folder}/" for path in focus for folder in list_path_and_parents(path)[1:]}
 
     while waiting and misses < _MAX_MISSES:
         row = waiting.popleft()
+        if focused and row is not root and row.path not in focused:
+            continue
+
         limits = (MAX_ENTRIES_PER_FOLDER, 20, 5, 0) if row is root else (MAX_ENTRIES_PER_FOLDER,)
         rows = _find_fitting_rows(row, limits, remaining_tokens, phrases)
 
@@ -153,17 +171,26 @@ def _find_fitting_rows(
     """Return the rows below a folder, limited by the first of the limits that fits the room."""
     assert row.folder is not None
     for limit in limits:
-        rows = _build_rows(row.folder, row.depth + 1, limit, phrases)
+        rows = _build_rows(row.folder, row.depth + 1, limit, phrases, row.path)
         if _estimate_folded_tokens(rows) <= max_tokens:
             return rows
 
     return None
 
 
-def _build_rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list[_Row]:
+def _build_rows(
+    folder: _Folder, depth: int, limit: int, phrases: FoldPhrases, above: str
+) -> list[_Row]:
     """Return rows for folders, then files, then the count of the rest."""
-    names = sorted(folder.folders)
-    rows = [_make_folder_row(depth, name, folder.folders[name], phrases) for name in names[:limit]]
+    alike = _find_alike_folders(folder)
+    names = sorted(folder.folders.keys() - set(alike))
+    rows = [
+        _make_folder_row(depth, name, folder.folders[name], phrases, above)
+        for name in names[:limit]
+    ]
+    if alike:
+        rows.append(_make_alike_row(depth, alike, folder, phrases))
+
     room = limit - len(rows)
     rows += [_Row(depth, quote_name(name)) for name in sorted(folder.files)[:room] if name]
     rest = [folder.folders[name] for name in names[limit:]]
@@ -176,21 +203,45 @@ def _build_rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -
     return rows
 
 
-def _make_folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
+def _find_alike_folders(folder: _Folder) -> list[str]:
+    """Return the names of subfolders with the same counts, if there are many of them."""
+    by_counts: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+    for name, inner in folder.folders.items():
+        if inner.file_count <= _MAX_ALIKE_FILES:
+            by_counts[inner.file_count, inner.folder_count].append(name)
+
+    largest = max(by_counts.values(), key=len, default=[])
+    return sorted(largest) if len(largest) >= _MIN_ALIKE_FOLDERS else []
+
+
+def _make_alike_row(depth: int, names: list[str], folder: _Folder, phrases: FoldPhrases) -> _Row:
+    inner = [folder.folders[name] for name in names]
+    files = sum(one.file_count for one in inner)
+    folders = sum(one.folder_count + 1 for one in inner)
+    label = phrases.alike.format(first=quote_name(names[0]), last=quote_name(names[-1]))
+    return _Row(depth, label, _format_counts(files, folders, phrases))
+
+
+def _make_folder_row(
+    depth: int, name: str, folder: _Folder, phrases: FoldPhrases, above: str
+) -> _Row:
     """Return the row of a folder.
 
     A folder that only contains another folder is joined with it, as in `src/main/`.
     """
     parts = [quote_name(name)]
+    path = f"{above}{name}/"
     while not folder.files and len(folder.folders) == 1 and len(parts) < _MAX_JOINED_FOLDERS:
         [(inner, folder)] = folder.folders.items()
         parts.append(quote_name(inner))
+        path += f"{inner}/"
 
     return _Row(
-        depth,
-        "/".join(parts) + "/",
-        _format_counts(folder.file_count, folder.folder_count, phrases),
-        folder,
+        depth=depth,
+        label="/".join(parts) + "/",
+        counts=_format_counts(folder.file_count, folder.folder_count, phrases),
+        folder=folder,
+        path=path,
     )
 
 

@@ -1,4 +1,7 @@
-"""Phases as data: the kind of work, and the demands of the gate after it."""
+"""The kind of work of each phase, and the demands of the gate after it.
+
+Their order is in `workflow_phases`, the moves between them in `phase_transitions`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.core.workflow.workflows import split_phase_key
+from phasegate.core.workflow.workflow_phases import split_phase_key
 
 
 class PhaseWork(StrEnum):

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from phasegate.checks.baseline import Baseline
+from phasegate.checks.changed_lines import describe_changed_coverage
 from phasegate.checks.commands import PlanRunner
-from phasegate.checks.evidence import CheckOutcome, CheckResult, Evidence
+from phasegate.checks.evidence import CheckOutcome, CheckResult, Evidence, passed_check
 from phasegate.checks.excerpt import to_one_line
-from phasegate.checks.manifest import HarvestedWork, RootPlan, gather_evidence
+from phasegate.checks.manifest import (
+    HarvestedWork,
+    RootPlan,
+    gather_evidence,
+    get_requested_purposes,
+)
 from phasegate.checks.plan import CommandPlan, CommandRunner, Purpose
 from phasegate.checks.secrets import AddedContent, keep_added_lines
+from phasegate.core.detection.dependency_rules import (
+    ChangedFile,
+    find_rule_violations,
+    is_dependency_file,
+)
 from phasegate.core.detection.project_kind import detect_root_kind
 from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.work_package import PROFILES, WorkPackage
+from phasegate.core.test_strength.model import StrengthReport
+from phasegate.engine.checks.flaky import Quarantine, excuse_flaky_tests
+from phasegate.engine.checks.known_checks import list_known_checks
 from phasegate.engine.checks.plan import make_check_plans
 from phasegate.engine.checks.run_baseline import BaseTree, make_runner, refuse_unusable_base
+from phasegate.engine.checks.strength import (
+    AcceptedEvidence,
+    StrengthMeasurement,
+    make_strength_check,
+)
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.profiles import Profile, load_profile
-from phasegate.prompts.shipped_texts import render_note
-from phasegate.workspace.commit_log import commits_between, list_blobs
+from phasegate.workspace.commit_log import commits_between, diff_commits, list_blobs
 from phasegate.workspace.export import export_tree
+from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.tree_diff import diff_trees
+from phasegate.workspace.tree_diff import Difference, diff_trees
 
+# Folder of the data folder with the output of checks
+LOGS_FOLDER = "checks"
 _DISK_FULL = "No space left on device"
 
 
@@ -37,46 +63,160 @@ class PackageChecker(NamedTuple):
     package: WorkPackage
     # The commit that the work started from
     start: str
+    # Paths and dependencies that the user permits besides those of the package
+    approved: tuple[str, ...] = ()
+    # What is checked, if it is not the package: a phase
+    purpose: str = ""
 
     def check_commit(self, commit: str) -> Evidence:
         """Check a commit of the package against its manifest."""
+        return self._gather_evidence(commit)[0]
+
+    def check_with_strength(
+        self, commit: str, document: str, accepted: AcceptedEvidence
+    ) -> tuple[Evidence, StrengthReport | None]:
+        """Check a commit, and measure whether its tests would notice the change."""
+        evidence, root_plans = self._gather_evidence(commit)
+        report = StrengthMeasurement(
+            project=self.project,
+            package=self.package,
+            document=document,
+            start=self.start,
+            commit=commit,
+            roots=root_plans,
+            folder=self._folder,
+            run=self._make_runner(),
+            accepted=accepted,
+        ).measure(evidence)
+        check = make_strength_check(report, self.package.work_package_id)
+        if report is None and not evidence.has_passed:
+            return evidence, None
+        return Evidence((*evidence.checks, check)), report
+
+    def _gather_evidence(self, commit: str) -> tuple[Evidence, list[RootPlan]]:
         base = self._base
         self.refuse_unusable_base()
         baselines = {report.root: report.baseline for report in base.get_reports()}
-        root_plans = [
+        plans = self._make_plans(commit)
+        roots = [
             RootPlan(plan, baselines.get(plan.root), base.find_setup_place(commit, plan))
-            for plan in self._make_plans(commit)
+            for plan in plans
         ]
         self._export_commit(commit)
         evidence = gather_evidence(
-            root_plans[0].plan,
+            roots[0].plan,
             self._describe_work(commit),
             self._make_runner(),
-            root_plans[0].baseline,
-            root_plans[0].cache_slot,
-            other_roots=root_plans[1:],
+            roots[0].baseline,
+            roots[0].cache_slot,
+            other_roots=roots[1:],
+            known_checks=self._list_known_checks(commit, plans, baselines, tuple(Purpose)),
+            on_finished=lambda runner: base.find_known_checks(commit, runner.plan).record(runner),
+            logs=self.logs_folder,
+            reports=self._folder / "reports",
         )
         _refuse_environment_faults(evidence.checks)
-        return evidence
+        evidence = self._excuse_flaky_tests(commit, evidence, roots)
+        changed_lines = self._measure_changed_lines(commit, plans)
+        return Evidence((*evidence.checks, *changed_lines)), roots
+
+    def _excuse_flaky_tests(
+        self, commit: str, evidence: Evidence, roots: Sequence[RootPlan]
+    ) -> Evidence:
+        """Run failed tests that may be flaky on the base too, and excuse those that flake there."""
+        changes = diff_trees(self.project.repository.place(), self.start, commit)
+        pending = [*roots]
+        checks = []
+        for check in evidence.checks:
+            if check.name != Purpose.TEST or not pending:
+                checks.append(check)
+                continue
+            root = pending.pop(0)
+            prefix = f"{root.plan.root}/" if root.plan.root else ""
+            excused = excuse_flaky_tests(
+                check,
+                root.baseline,
+                {change.path.removeprefix(prefix) for change in changes},
+                Quarantine(self.project),
+                partial(self._make_base_runner, root),
+            )
+            checks.append(excused)
+
+        return Evidence(tuple(checks))
+
+    def _make_base_runner(self, root: RootPlan) -> PlanRunner:
+        """Set up a checkout of the tree that the work started from."""
+        folder = self._folder / "base"
+        if folder.exists():
+            remove_tree(folder)
+        export_tree(self.project.repository, self.start, folder, with_git=True)
+        runner = PlanRunner(
+            root.plan,
+            folder,
+            self._make_runner(),
+            self._base.find_setup_place(self.start, root.plan),
+            reports=self._folder / "reports" / "base",
+        )
+        runner.run_checks((Purpose.SETUP,))
+        return runner
+
+    def _measure_changed_lines(
+        self, commit: str, plans: Iterable[CommandPlan]
+    ) -> Iterator[CheckResult]:
+        """Yield how many changed lines the tests covered, for each root that wrote a report."""
+        tracked = list_blobs(self.project.repository, commit)
+        for plan in plans:
+            names = (f"{plan.root}/{name}".lstrip("/") for name in plan.coverage_reports)
+            for name in names:
+                if name in tracked or not (self.tree / name).exists():
+                    continue
+
+                diff = diff_commits(self.project.repository, self.start, commit)
+                with suppress(ValueError, msgspec.DecodeError):
+                    if text := describe_changed_coverage(self.tree / name, diff):
+                        yield passed_check("changed lines", f"{text} ({name})")
+                break
 
     @property
     def tree(self) -> Path:
         """The clean checkout of the last checked commit."""
         return self._folder / "tree"
 
+    @property
+    def logs_folder(self) -> Path:
+        """The folder with the complete output of the commands of the last check."""
+        name = f"{self.package.feature_slug}-{self.purpose or self.package.work_package_id}"
+        return self.project.location.data_folder / LOGS_FOLDER / name
+
     def run_checks(
-        self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()
+        self,
+        commit: str,
+        purposes: Collection[str],
+        lines: Iterable[str] = (),
+        own_files: Mapping[str, bytes] | None = None,
     ) -> Evidence:
-        """Run commands of the project and command lines of the user on a commit."""
+        """Run commands of the project and command lines of the user on a commit.
+
+        With `own_files`, which are added to the checkout, the lines get no network.
+        """
         base = self._base
         plans = self._make_plans(commit)
-        self._export_commit(commit)
         # The start commit is not compared with itself
         baselines = {}
         if commit != self.start:
             baselines = {report.root: report.baseline for report in base.get_reports()}
 
-        plan_runners = [
+        known = self._list_known_checks(commit, plans, baselines, purposes)
+        if known is not None and not lines:
+            return Evidence(tuple(known))
+
+        self._export_commit(commit)
+        for name, data in (own_files or {}).items():
+            path = self.tree / plans[0].root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+        runners = [
             PlanRunner(
                 plan,
                 self.tree,
@@ -84,21 +224,54 @@ class PackageChecker(NamedTuple):
                 base.find_setup_place(commit, plan),
                 baselines.get(plan.root),
                 is_user_tree=commit == base.user_commit,
+                known_results=base.find_known_checks(commit, plan).find_passing(
+                    _select_purposes(plan, purposes), baselines.get(plan.root)
+                ),
+                logs=self.logs_folder,
+                reports=self._folder / "reports" / str(number),
             )
-            for plan in plans
+            for number, plan in enumerate(plans)
         ]
+        checks = []
+        for runner in runners:
+            checks += runner.run_checks(_select_purposes(runner.plan, purposes))
+            base.find_known_checks(commit, runner.plan).record(runner)
 
-        checks = [check for runner in plan_runners for check in runner.run_checks(purposes)]
         _refuse_environment_faults(checks)
         if not _list_failed_setups(checks):
-            checks += [plan_runners[0].run_custom_command(line) for line in lines]
+            network = own_files is None
+            checks += [runners[0].run_custom_command(line, network=network) for line in lines]
 
         return Evidence(tuple(checks))
+
+    def _list_known_checks(
+        self,
+        commit: str,
+        plans: Iterable[CommandPlan],
+        baselines: Mapping[str, Baseline],
+        purposes: Collection[str],
+    ) -> list[CheckResult] | None:
+        """Return the recorded checks at every root; None unless all are known and pass."""
+        found = []
+        for plan in plans:
+            baseline = baselines.get(plan.root)
+            asked = _select_purposes(plan, purposes)
+            results = self._base.find_known_checks(commit, plan).find_passing(asked, baseline)
+            checks = list_known_checks(plan, asked, results, baseline)
+            if checks is None:
+                return None
+            found += checks
+
+        return found
 
     def refuse_unusable_base(self) -> None:
         """Refuse to continue if the tree that the work starts from cannot be set up or tested."""
         for report in self._base.get_reports():
             refuse_unusable_base(self.project, report)
+
+    def get_base_checks(self) -> dict[str, CheckResult]:
+        """Return the checks of the tree that the work starts from, by name."""
+        return {check.name: check for report in self._base.get_reports() for check in report.checks}
 
     @property
     def _base(self) -> BaseTree:
@@ -114,9 +287,11 @@ class PackageChecker(NamedTuple):
 
     def _export_commit(self, commit: str) -> None:
         self._folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        for name in ("tree", "job"):
-            if (self._folder / name).exists():
-                remove_tree(self._folder / name)
+        for folder in (self._folder / "tree", self._folder / "job", self.logs_folder):
+            if folder.exists():
+                remove_tree(folder)
+
+        self.logs_folder.mkdir(parents=True, mode=0o700)
         export_tree(self.project.repository, commit, self._folder / "tree", with_git=True)
 
     def _make_plans(self, commit: str) -> list[CommandPlan]:
@@ -127,12 +302,19 @@ class PackageChecker(NamedTuple):
     def _describe_work(self, commit: str) -> HarvestedWork:
         repository = self.project.repository
         commits = commits_between(repository, self.start, commit)
+        changes = diff_trees(repository.place(), self.start, commit)
+        changed_paths = tuple(change.path for change in changes)
         return HarvestedWork(
             package=self.package.work_package_id,
             checkout=self._folder / "tree",
             deliverables=self.package.deliverables.all,
-            changed_paths=tuple(
-                one.path for one in diff_trees(repository.place(), self.start, commit)
+            may_stay_unchanged=self.package.may_stay_unchanged,
+            changed_paths=changed_paths,
+            rule_violations=find_rule_violations(
+                self.package,
+                changed_paths,
+                self._read_dependency_files(changes),
+                self.approved,
             ),
             commits=tuple(commits),
             added_content=tuple(
@@ -140,6 +322,18 @@ class PackageChecker(NamedTuple):
             ),
             blobs=list_blobs(repository, commit),
         )
+
+    def _read_dependency_files(self, changes: Iterable[Difference]) -> list[ChangedFile]:
+        """Read the changed manifests and lock files, before and after."""
+        relevant = [change for change in changes if is_dependency_file(change.path)]
+        versions = [version for change in relevant for version in (change.old, change.new)]
+        ids = [version.object_id for version in versions if version]
+        contents = read_blobs(self.project.repository.place(), ids)
+
+        def read(version: PathVersion | None) -> str:
+            return contents[version.object_id].decode(errors="replace") if version else ""
+
+        return [ChangedFile(change.path, read(change.old), read(change.new)) for change in relevant]
 
 
 def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterator[AddedContent]:
@@ -166,6 +360,12 @@ def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterat
             old = contents[change.old.object_id] if change.old else None
             added = keep_added_lines(old, contents[change.new.object_id])
             yield AddedContent(change.path, added, commit)
+
+
+def _select_purposes(plan: CommandPlan, purposes: Collection[str]) -> list[str]:
+    """Leave out what the plan does not ask for: coverage without a threshold."""
+    asked = get_requested_purposes(plan)
+    return [purpose for purpose in purposes if purpose in asked]
 
 
 def _refuse_environment_faults(checks: Iterable[CheckResult]) -> None:
@@ -211,31 +411,3 @@ def choose_profile(project: Project, requested: str, root_files: Iterable[str]) 
         return load_profile(kind)
 
     return None
-
-
-def describe_evidence(evidence: Evidence) -> str:
-    """Render the evidence for a reviewer."""
-    lines = [render_note("evidence"), ""]
-
-    for check in evidence.checks:
-        lines.append(f"- {check.name}: {check.outcome} - {check.summary}")
-        if check.argv:
-            status = ""
-            if check.exit_status is not None:
-                status = f", exit status {check.exit_status}"
-            lines.append(f"  - ran `{' '.join(check.argv)}`{status}")
-
-        lines += [f"  - {remark}" for remark in check.notes]
-        if check.excerpt and check.outcome is CheckOutcome.FAILED:
-            lines += ["", *(f"      {line}" for line in check.excerpt.splitlines()), ""]
-
-    return "\n".join(lines) + "\n"
-
-
-def describe_failures(evidence: Evidence) -> tuple[str, ...]:
-    """Render every failure with its remedy, for the next round."""
-    return tuple(
-        f"{check.name}: {check.summary}\n  What to do: {check.remedy}"
-        + (f"\n  Output:\n{check.excerpt}" if check.excerpt else "")
-        for check in evidence.failures
-    )

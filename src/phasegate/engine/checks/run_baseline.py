@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,35 +24,45 @@ from phasegate.checks.commands import PlanRunner, is_plain_folder
 from phasegate.checks.evidence import CheckOutcome, CheckResult, failed_check
 from phasegate.checks.manifest import get_requested_purposes
 from phasegate.checks.plan import Command, CommandPlan, CommandResult, CommandRunner, Purpose
-from phasegate.checks.setup import MIN_COLLECTED_RATIO, SetupCacheSlot
+from phasegate.checks.setup import MIN_COLLECTED_RATIO, SetupCacheSlot, SetupResult
 from phasegate.checks.setup_cache import SetupCache, find_programs, make_cache_key
 from phasegate.config.settings import AlreadyFailingPolicy
+from phasegate.core.detection.model import describe_command
 from phasegate.core.display.activity import RunningCommand
 from phasegate.core.machine.retry import Fault
+from phasegate.core.paths.scope import Scope
 from phasegate.core.plan.work_package import WorkPackage
+from phasegate.core.test_strength.paths import is_code, is_test_path
 from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.checks.flaky import Quarantine
+from phasegate.engine.checks.known_checks import KnownChecks, hash_code_tree, list_known_checks
 from phasegate.engine.checks.plan import CheckPlan, make_check_plans
 from phasegate.engine.checks.setup_inputs import find_setup_inputs
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.resource_limits import get_sandbox_level, make_job_limits
-from phasegate.errors import EnvironmentUnavailable
-from phasegate.files.durable_write import replace_file
+from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.sandbox.run_program import MIB
 from phasegate.storage.lock import named_lock
 from phasegate.typed import read_json
 from phasegate.workspace.agent_git_writer import list_object_stores
 from phasegate.workspace.checkout_creation import NO_PLACED_FILES, PlacedFiles
-from phasegate.workspace.commit_log import find_latest_user_commit
+from phasegate.workspace.commit_log import find_latest_user_commit, list_blobs
 from phasegate.workspace.export import export_tree
+from phasegate.workspace.objects import NewCommit, write_commits
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
 from phasegate.workspace.submodules import describe_incomplete_content
-from phasegate.workspace.tree_diff import diff_trees, resolve_tree
+from phasegate.workspace.tree_diff import diff_trees
 
 # Another package may make the same baseline at the same time. A lock never outlives its process.
 BASELINE_LOCK_TIMEOUT_S = 6 * 3600.0
 TESTS_FOUND = "tests found"
+# What `init` writes
+INIT_PATHS = ("phasegate.toml", ".agentd", "agentd")
 _MAX_OUTPUT_LINES = 12
+# Part of the key of stored reports: raise it when a report contains more
+_REPORT_VERSION = 2
 # Arguments: purpose and command line
 OnCommand = Callable[[str, str], None]
 
@@ -120,7 +131,7 @@ def make_check_rows(report: BaselineReport) -> tuple[CheckRow, ...]:
             name=check.name,
             outcome=str(check.outcome),
             summary=check.summary,
-            command=report.commands.get(check.name, ""),
+            command=describe_command(report.commands.get(check.name, "")),
             why=report.reasons.get(check.name, ""),
             tests=check.tests.executed if check.tests else None,
             failing=check.tests.failing if check.tests else (),
@@ -146,7 +157,58 @@ def check_branch(
 ) -> tuple[BaselineReport, ...]:
     """Check the head of a branch of the user, at each of its roots."""
     commit = read_refs(project.repository, BRANCH_PREFIX + branch)[BRANCH_PREFIX + branch]
-    return make_whole_base(project, commit).get_reports(on_command, force=force)
+    reports = make_whole_base(project, commit).get_reports(on_command, force=force)
+    if not any(report.failures for report in reports):
+        return reports
+    return _compare_without_own_files(project, commit, reports, on_command)
+
+
+def _compare_without_own_files(
+    project: Project,
+    commit: str,
+    reports: tuple[BaselineReport, ...],
+    on_command: OnCommand,
+) -> tuple[BaselineReport, ...]:
+    """Repeat failed checks without the files that `init` added, and note which ones pass then."""
+    paths = list_blobs(project.repository, commit)
+    own = [path for path in paths if Scope(INIT_PATHS).covers(path)]
+    if not own:
+        return reports
+
+    signature = project.make_signature()
+    (stripped,) = write_commits(
+        project.repository,
+        [
+            NewCommit(
+                parents=(commit,),
+                author=signature,
+                committer=signature,
+                message="Without the files of init\n",
+                paths=dict.fromkeys(own),
+            )
+        ],
+    )
+    base = make_whole_base(project, stripped)
+    base.keeps_report = False
+    passed = {
+        (report.root, check.name)
+        for report in base.get_reports(on_command)
+        for check in report.checks
+        if check.outcome is CheckOutcome.PASSED
+    }
+    return tuple(
+        replace(report, notes=(*report.notes, *_name_broken_by_init(report, passed, own)))
+        for report in reports
+    )
+
+
+def _name_broken_by_init(
+    report: BaselineReport, passed: Collection[tuple[str, str]], own: Sequence[str]
+) -> Iterator[str]:
+    for check in report.failures:
+        if (report.root, check.name) in passed:
+            files = ", ".join(own)
+            yield f"{check.name} passes without {files}: move what breaks it, or set [paths]"
 
 
 def make_whole_base(project: Project, commit: str) -> BaseTree:
@@ -162,7 +224,9 @@ class BaseTree:
         self.project = project
         self.package = package
         self.start = start
-        self.cache = SetupCache(project.location.data_folder / "setups")
+        self.cache = SetupCache(
+            project.location.data_folder / "setups", project.config.limits.setup_cache_mib * MIB
+        )
         # Whether reports are stored for later runs
         self.keeps_report = True
         # The latest commit without agents' work. None if the history does not show it: then nothing
@@ -226,13 +290,13 @@ class BaseTree:
             for one in make_check_plans(self.project, self.package, commit, commit)
             if one.plan.root == root
         ]
-        tree = " ".join(
-            [resolve_tree(self.project.repository.place(), commit), *self._list_environment(commit)]
-        )
-        if plans:
-            return make_cache_key(tree, plans[0])
+        if not plans:
+            return None
 
-        return None
+        blobs = list_blobs(self.project.repository, commit, include_links=False)
+        inputs = sorted(find_setup_inputs(self.project, (commit,), plans[0]))
+        parts = [f"{blobs[path]} {path}" for path in inputs]
+        return make_cache_key("\n".join([*parts, *self._list_environment(commit)]), plans[0])
 
     def _list_environment(self, commit: str) -> tuple[str, ...]:
         """Return the conditions besides the tree that influence the results of setups and checks.
@@ -251,74 +315,106 @@ class BaseTree:
         self, on_command: OnCommand | None = None, *, force: bool = False
     ) -> tuple[BaselineReport, ...]:
         """Return a report for every root of the start commit; made once per commit and plan."""
-        base = self._find_known_base()
+        base = self._find_user_base()
         plans = make_check_plans(self.project, self.package, base.start, base.start)
         return tuple(base._get_report(plan, on_command, force=force) for plan in plans)
 
-    def _find_known_base(self) -> BaseTree:
-        """Return the base of the user's commit if only feature documents were added since.
-
-        Its reports usually exist already.
-        """
-        if self.user_commit is None or self.user_commit == self.start:
+    def _find_user_base(self) -> BaseTree:
+        """Return the base of the user's commit if it has the same code: it fills the cache."""
+        user_commit = self.user_commit
+        if user_commit is None or user_commit == self.start:
             return self
+        if hash_code_tree(self.project, user_commit) != hash_code_tree(self.project, self.start):
+            return self
+        return BaseTree(self.project, self.package, user_commit)
 
-        changed = diff_trees(self.project.repository.place(), self.user_commit, self.start)
-        features = f"{self.project.config.paths.features}/"
-        if all(change.path.startswith(features) for change in changed):
-            return BaseTree(self.project, self.package, self.user_commit)
-
-        return self
+    def find_known_checks(self, commit: str, plan: CommandPlan) -> KnownChecks:
+        """Return the recorded results of a plan's commands on the tree of a commit."""
+        return KnownChecks(self.project, plan, commit, self._list_environment(commit))
 
     def _get_report(
         self, planned: CheckPlan, on_command: OnCommand | None, *, force: bool
     ) -> BaselineReport:
         plan = replace(planned.plan, code=())
-        name = hashlib.sha256(
+        planned = planned._replace(plan=plan)
+        tree = hash_code_tree(self.project, self.start)
+        key = hashlib.sha256(
             msgspec.json.encode(
-                [self.start, plan, os.environ.get("PATH", ""), *self._list_environment(self.start)]
+                [
+                    _REPORT_VERSION,
+                    tree,
+                    plan,
+                    os.environ.get("PATH", ""),
+                    *self._list_environment(self.start),
+                ]
             )
         ).hexdigest()
-        path = self.project.location.data_folder / "baselines" / f"{name}.json"
-        if not force and (known := self._read_valid_report(path, plan)) is not None:
+        room = self.project.location.data_folder / "rooms" / f"base-{key[:16]}"
+        known = None if force else self._find_known_report(key, planned)
+        if known is not None and not room.exists():
             return known
 
         self.project.location.locks_folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         with named_lock(
             self.project.location.locks_folder,
-            f"base-{name[:16]}",
+            f"base-{key[:16]}",
             BASELINE_LOCK_TIMEOUT_S,
             self.project.stop,
         ):
-            if not force and (known := self._read_valid_report(path, plan)) is not None:
+            known = None if force else self._find_known_report(key, planned)
+            if room.exists():
+                # Left by a process that was killed after it had recorded the results
+                remove_tree(room)
+            if known is not None:
                 return known
 
-            report = self._make_report(planned._replace(plan=plan), name[:16], on_command)
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            report = self._make_report(planned, room, on_command, force=force)
             if self.keeps_report and not _has_transient_fault(report):
-                replace_file(path, msgspec.json.encode(report))
+                digest = self.project.document_store.put(msgspec.json.encode(report))
+                self.project.check_record.add(self.project.now(), {key: digest})
 
             return report
 
-    def _read_valid_report(self, path: Path, plan: CommandPlan) -> BaselineReport | None:
-        """Return the stored report; None if there is none or its setup was evicted from the cache.
+    def _find_known_report(self, key: str, planned: CheckPlan) -> BaselineReport | None:
+        """Return the recorded report of this tree, or one made from the recorded results.
 
-        Only the user's own tree fills the cache. With an outdated report, every check of every
-        package would run the setup itself.
+        Return None if the setup is not in the cache any more: only the user's own tree fills it,
+        and every check of every package would run the setup itself.
         """
-        known = _read_report(path)
-        if known is None or not known.is_cached or self._is_setup_cached(plan):
-            return known
-        return None
+        report = None
+        if digest := self.project.check_record.find(key):
+            with suppress(StateConflict, msgspec.MsgspecError):
+                report = read_json(self.project.document_store.get(digest), BaselineReport)
+
+        if report is not None and (not report.is_cached or self._is_setup_cached(planned.plan)):
+            return replace(report, commit=self.start)
+        if report is not None or not self._has_usable_setup(planned.plan):
+            return None
+
+        purposes = get_requested_purposes(planned.plan)
+        results = self.find_known_checks(self.start, planned.plan).find(purposes)
+        checks = list_known_checks(planned.plan, purposes, results, None)
+        if checks is None:
+            return None
+
+        notes = self._list_incomplete_submodules(self.start)
+        return _build_report(self.start, planned, None, tuple(checks), None, notes)
+
+    def _has_usable_setup(self, plan: CommandPlan) -> bool:
+        """Return True if the plan needs no setup, or its result is in the cache."""
+        if not plan.setups and not plan.commands.get(Purpose.SETUP, "").strip():
+            return True
+        slot = self.find_setup_place(self.start, plan)
+        return slot is not None and self.cache.find_entry(slot.key) is not None
 
     def _is_setup_cached(self, plan: CommandPlan) -> bool:
         slot = self.find_setup_place(self.start, plan)
         return slot is not None and slot.may_fill and self.cache.find_entry(slot.key) is not None
 
     def _make_report(
-        self, planned: CheckPlan, name: str, on_command: OnCommand | None
+        self, planned: CheckPlan, room: Path, on_command: OnCommand | None, *, force: bool
     ) -> BaselineReport:
-        room = self.project.location.data_folder / "rooms" / f"base-{name}"
+        name = room.name.removeprefix("base-")
         logs = self.project.location.data_folder / "checks" / f"{self.start[:12]}-{name}"
         for folder in (room, logs):
             if folder.exists():
@@ -328,6 +424,8 @@ class BaseTree:
 
         export_tree(self.project.repository, self.start, room / "tree", with_git=True)
         runner = make_runner(self.project, room / "job", "base", on_command)
+        purposes = get_requested_purposes(planned.plan)
+        known = self.find_known_checks(self.start, planned.plan)
         plan_runner = PlanRunner(
             planned.plan,
             room / "tree",
@@ -335,16 +433,21 @@ class BaseTree:
             self.find_setup_place(self.start, planned.plan),
             is_user_tree=self.start == self.user_commit,
             logs=logs,
+            known_results={} if force else known.find(purposes),
+            reports=room / "reports",
         )
         checks = [
-            *plan_runner.run_checks(get_requested_purposes(planned.plan)),
+            *plan_runner.run_checks(purposes),
             *_check_test_count(plan_runner),
         ]
+        if self.keeps_report:
+            known.record(plan_runner)
+        Quarantine(self.project).add(test for check in checks for test in check.flaky)
         remove_tree(room)
         report = _build_report(
             self.start,
             planned,
-            plan_runner,
+            plan_runner.setup_result,
             tuple(checks),
             logs,
             self._list_incomplete_submodules(self.start),
@@ -365,12 +468,21 @@ def make_runner(
     tag = f"{kind}-{project.clock.new_id()}"
     level = get_sandbox_level(project)
     hosts = project.config.run.setup_allowed_hosts
-    run = SandboxedRunner(folder, tag, level, project.stop, stores, make_job_limits(project), hosts)
+    run = SandboxedRunner(
+        folder,
+        tag,
+        level,
+        project.stop,
+        stores,
+        make_job_limits(project),
+        hosts,
+        trust=project.trust,
+    )
 
     def run_and_report(command: Command, /) -> CommandResult:
         """Show the command as running while it runs."""
         if on_command is not None:
-            on_command(command.purpose, command.argv[-1])
+            on_command(command.purpose, describe_command(command.argv[-1]))
 
         project.running_commands[tag] = RunningCommand(command.purpose, project.clock.monotonic_s())
         try:
@@ -381,13 +493,6 @@ def make_runner(
     return run_and_report
 
 
-def _read_report(path: Path) -> BaselineReport | None:
-    try:
-        return read_json(path.read_bytes(), BaselineReport)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
 def _has_transient_fault(report: BaselineReport) -> bool:
     """Return True if a failure may be temporary, such as a network error or a lock."""
     return any(check.fault is not None and check.fault.is_transient for check in report.failures)
@@ -396,14 +501,14 @@ def _has_transient_fault(report: BaselineReport) -> bool:
 def _build_report(
     commit: str,
     planned: CheckPlan,
-    plan_runner: PlanRunner,
+    setup_result: SetupResult | None,
     checks: tuple[CheckResult, ...],
-    logs: Path,
+    logs: Path | None,
     extra_notes: tuple[str, ...],
 ) -> BaselineReport:
     detected = planned.detected
     plan = planned.plan
-    setup = plan_runner.setup_result.candidate if plan_runner.setup_result else None
+    setup = setup_result.candidate if setup_result else None
 
     names = [check.name for check in checks]
     commands = {purpose: line for purpose, line in plan.commands.items() if purpose in names}
@@ -423,7 +528,7 @@ def _build_report(
         reasons=reasons,
         notes=(*(detected.notes if detected else ()), *extra_notes),
         checks=checks,
-        logs=str(logs),
+        logs=str(logs or ""),
         test_functions=plan.test_functions,
     )
 
@@ -464,12 +569,12 @@ def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
         test is not None
         and test.outcome is CheckOutcome.FAILED
         and _ran_no_tests(test)
-        and _has_unrunnable_tests(report, test)
+        and _has_unrunnable_tests(project, report, test)
     ):
         raise _make_base_error(
             report,
             test,
-            f'set test = "..." in {table}; an empty one disables tests',
+            f'set test = "..." in {table}; an empty string disables the tests',
         )
 
     too_few = report.find_check(TESTS_FOUND)
@@ -492,13 +597,28 @@ def _ran_no_tests(test: CheckResult) -> bool:
     return test.tests is None or not test.tests.executed
 
 
-def _has_unrunnable_tests(report: BaselineReport, test: CheckResult) -> bool:
+def list_quarantine(project: Project) -> list[str]:
+    """Describe the flaky tests that neither reject nor prove anything, with their history."""
+    now_s = project.clock.time_s()
+    return [
+        f"{one.test}: passed {one.passed} times, failed {one.failed} times, "
+        f"for {max(1, round((one.expires_s - now_s) / 86_400))} more days"
+        for one in Quarantine(project).list_tests()
+    ]
+
+
+def _has_unrunnable_tests(project: Project, report: BaselineReport, test: CheckResult) -> bool:
     """Return True if existing tests cannot be run.
 
     A missing script of the repository does not count: the agent may have to write it.
     """
-    return bool(report.test_functions) or (
-        test.fault is Fault.NO_PROGRAM and "/" not in test.summary
+    if test.fault is Fault.NO_PROGRAM:
+        return bool(report.test_functions) or "/" not in test.summary
+    prefix = f"{report.root}/" if report.root else ""
+    patterns = project.config.evidence.test_files
+    return bool(report.test_functions) or any(
+        path.startswith(prefix) and is_code(path) and is_test_path(path, patterns)
+        for path in list_blobs(project.repository, report.commit)
     )
 
 
@@ -515,7 +635,7 @@ def _make_base_error(
     if check.fault is Fault.NETWORK:
         problem = "the setup could not reach the network, so nothing was tested"
 
-    command = report.commands.get(check.name, "")
+    command = describe_command(report.commands.get(check.name, ""))
     tail = "\n".join(f"    {line}" for line in check.excerpt.splitlines()[-8:])
     message = f"{problem}: {command}\n{tail}".rstrip(": \n")
     if check.log:

@@ -2,7 +2,7 @@
 
 The search follows names: a command names a script, the script a helper, the helper a list. A file
 that is found neither this way nor by its own name (`is_setup_input`) is assumed not to influence
-the setup.
+the setup. Prose never does, even if a manifest names it as its README.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Container, Iterable
 
 from phasegate.checks.plan import CommandPlan
-from phasegate.checks.setup_cache import is_setup_input
+from phasegate.checks.setup_cache import is_prose, is_setup_input
 from phasegate.engine.project.project import Project
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.repository import read_blobs
@@ -30,8 +30,9 @@ def find_setup_inputs(
     blobs: dict[str, set[str]] = {}
     for commit in commits:
         for path, blob in list_blobs(project.repository, commit, include_links=False).items():
-            if path.startswith(prefix):
-                blobs.setdefault(path.removeprefix(prefix), set()).add(blob)
+            name = path.removeprefix(prefix)
+            if path.startswith(prefix) and (not is_prose(name) or is_setup_input(name, plan)):
+                blobs.setdefault(name, set()).add(blob)
 
     lines = [plan.commands.get("setup", ""), *(candidate.command for candidate in plan.setups)]
     inputs = {path for path in blobs if is_setup_input(path, plan)}

@@ -7,10 +7,11 @@ journal before the next step starts. A run that is killed at any time is continu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from phasegate.config.settings import MergeMode
+from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.machine.feature_events import (
     Advanced,
     CompletionRequested,
@@ -18,12 +19,14 @@ from phasegate.core.machine.feature_events import (
 )
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import FORGE_STEPS, Feature, Step
+from phasegate.core.plan.overlap import describe_scope_overlaps
 from phasegate.core.workflow.origin import ENGINE_ORIGIN, UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.checks.phase_commands import refuse_untestable_base
 from phasegate.engine.drive.local_context import open_local_context
 from phasegate.engine.drive.package import MERGE_LOCK_TIMEOUT_S, Stopped, list_sandbox_warnings
 from phasegate.engine.drive.parallel_packages import PackagePool
 from phasegate.engine.drive.poll_timer import ForgePoller
+from phasegate.engine.drive.receipt import write_receipt
 from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.crash_recovery import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.jobs.start_conditions import DriverContext
@@ -33,14 +36,15 @@ from phasegate.engine.journal.feature import (
     make_default_feature,
     open_feature_journal,
 )
+from phasegate.engine.journal.package import read_planned_packages
 from phasegate.engine.notify.notifier import notify_failure, notify_feature_end
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.feature_merge import list_work_names, remove_checkouts
 from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.errors import Interrupted, PhasegateError, StateConflict
+from phasegate.storage.journal_store import Store
 from phasegate.storage.lock import feature_lock, named_lock
-from phasegate.storage.store import Store
 from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
 from phasegate.workspace.repository import exclude_folder_from_git
 
@@ -236,7 +240,8 @@ class _FeatureDriver:
         """Run one step; return True if the run continues after it."""
         match step:
             case Step.ADVANCE:
-                self._journal.record(Advanced(ENGINE_ORIGIN))
+                folded = FeatureSteps(self._project, self._slug).find_folded_phases(self._feature)
+                self._journal.record(*folded, Advanced(ENGINE_ORIGIN))
             case Step.RETRY:
                 self._journal.record(Retried(ENGINE_ORIGIN))
             case Step.COMPLETE:
@@ -252,14 +257,40 @@ class _FeatureDriver:
                 locks = self._project.location.locks_folder
                 with named_lock(locks, name, MERGE_LOCK_TIMEOUT_S, self._project.stop):
                     self._loop.run_step()
+            case Step.CLEAN_UP:
+                write_receipt(self._project, self._context.record, self._journal)
+                self._loop.run_step()
             case Step.PUBLISH | Step.AWAIT:
                 return self._forge_poller.poll() or self._forge_poller.wait_for_next_poll()
             case _:
-                self._loop.run_step()
+                self._run_plain_step(step)
 
         if step is Step.GATE:
             self._context.record.anchor()
         return not (self._options.stop_at_gates and step is Step.GATE)
+
+    def _run_plain_step(self, step: Step) -> None:
+        self._loop.run_step()
+        # Before agents are paid for it
+        if step is Step.PLAN and (notices := self._describe_overlaps()):
+            self._journal.notify(*notices)
+
+    def _describe_overlaps(self) -> tuple[str, ...]:
+        """Describe the planned files that other open features may change too."""
+        record = self._context.record
+        scopes: dict[str, list[str]] = {}
+        for row in record.workflows():
+            if row.stage in ENDED_STAGE_NAMES:
+                continue
+            # A damaged record of another feature must not stop this one
+            with suppress(StateConflict):
+                packages = read_planned_packages(record, row.feature).values()
+                scopes[row.feature] = [
+                    path for planned in packages for path in planned.package.file_scope
+                ]
+
+        own = scopes.pop(self._slug, [])
+        return describe_scope_overlaps(own, scopes)
 
 
 def merges_at_forge(project: Project) -> bool:

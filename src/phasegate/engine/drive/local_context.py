@@ -11,8 +11,8 @@ from phasegate.engine.jobs.requests import make_request_handler
 from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
+from phasegate.storage.journal_store import Store
 from phasegate.storage.record import WritableStore
-from phasegate.storage.store import Store
 from phasegate.storage.trails import TrailWriter
 
 
@@ -21,9 +21,12 @@ def open_local_context(
     project: Project, store: Store, agent: str | None = None, stop: Cancelled | None = None
 ) -> Iterator[DriverContext]:
     """Open the trails and yield a driver context for this machine."""
-    with TrailWriter.create(
-        project.location, store.heads.path.parent, project.clock.new_id()
-    ) as trails:
+    with (
+        project.check_record.attach(store),
+        TrailWriter.create(
+            project.location, store.heads.path.parent, project.clock.new_id()
+        ) as trails,
+    ):
         yield make_driver_context(project, store, trails, agent, stop)
 
 

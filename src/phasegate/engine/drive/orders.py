@@ -12,6 +12,7 @@ from typing import NamedTuple
 from phasegate.core.machine.feature_events import (
     AnyFeatureEvent,
     FeatureLimits,
+    GateChecked,
     PhasePlan,
     Started,
 )
@@ -22,13 +23,14 @@ from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import MAX_LOSSES
 from phasegate.core.text.finding import suggest_closest
 from phasegate.core.text.wording import pluralize
-from phasegate.core.workflow import lifecycle
+from phasegate.core.workflow import phase_transitions
+from phasegate.core.workflow.forecast import PastRun, describe_forecast
 from phasegate.core.workflow.gate import GateResult
-from phasegate.core.workflow.lifecycle import Refusal, Stage
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
+from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
-from phasegate.core.workflow.workflows import WORKFLOWS, is_phase_named, workflow_noun
+from phasegate.core.workflow.workflow_phases import WORKFLOWS, is_phase_named, workflow_noun
 from phasegate.engine.drive.feature import lock_feature_journal, merges_at_forge
 from phasegate.engine.journal.feature import (
     FeatureJournal,
@@ -56,6 +58,8 @@ from phasegate.workspace.repository import read_refs
 
 _MAX_SLUG_WORDS = 5
 _MAX_SLUG_CHARS = 48
+# Newer runs say more about the next one
+_MAX_PAST_RUNS = 10
 
 
 def start_workflow(
@@ -102,6 +106,7 @@ def start_workflow(
                     noun=noun,
                     limits=limits,
                     by=by,
+                    fits_size=run.fit_to_size,
                 ),
             )
 
@@ -113,7 +118,7 @@ def start_workflow(
 def select_feature(project: Project, store: RunRecord, feature: str | None) -> str:
     """Return the feature that an order is for: the requested one, or the only active one."""
     workflows = read_workflows(store)
-    chosen = lifecycle.choose_workflow(workflows, feature)
+    chosen = phase_transitions.choose_workflow(workflows, feature)
     if isinstance(chosen, Refusal):
         if workflows and not any(one.is_active for one in workflows):
             _refresh_state_view(project, store, workflows[0].feature)
@@ -189,7 +194,7 @@ def refuse_if_incomplete(reader: RecordReader, slug: str) -> None:
     """Raise StateConflict if a workflow cannot be completed yet."""
     feature = read_feature(reader, slug)
     if feature:
-        refused = lifecycle.complete(feature.workflow)
+        refused = phase_transitions.complete(feature.workflow)
     else:
         refused = Refusal(f"feature {slug} has no workflow")
 
@@ -206,17 +211,22 @@ def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, 
         feature = journal.state
         # The feature may not have run yet
         ensure_feature_branch(project.repository, slug, feature.base)
-        event = FeatureSteps(project, slug).check_gate(feature)
+        checked = FeatureSteps(project, slug).check_gate(feature)
+        (event,) = checked.events
+        assert isinstance(event, GateChecked)
         result = evaluate_phase_gate(feature, event)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
-            feature = journal.record(event)
+            journal.queue_notices(*checked.notices)
+            feature = journal.record(event, rows=checked.rows)
 
         return feature, result
 
 
 def describe_workload(feature: Feature) -> str:
     """Describe the number of phases and agent runs of a workflow, and its limits."""
-    runs = sum(_count_agent_runs(phase) for phase in feature.plan) + feature.workflow.merges
+    runs = feature.workflow.merges + sum(
+        _count_agent_runs(phase, fits_size=feature.fits_size) for phase in feature.plan
+    )
     more = ""
     if any(phase.work is PhaseWork.PACKAGES for phase in feature.plan):
         more = ", and at least 2 for each work package"
@@ -230,9 +240,25 @@ def describe_workload(feature: Feature) -> str:
     )
 
 
-def _count_agent_runs(phase: PhasePlan) -> int:
+def _count_agent_runs(phase: PhasePlan, *, fits_size: bool) -> int:
+    # Green commands need no reviewer
+    if fits_size and phase.work is PhaseWork.COMMANDS:
+        return 0
+
     agents = (Step.WRITE, Step.CRITICISE, Step.REVIEW)
     return sum(step in agents for step in STEPS_BY_WORK[phase.work])
+
+
+def forecast_workload(reader: RecordReader, feature: Feature) -> str:
+    """Forecast the agent runs and tokens of a feature from completed ones of the same type."""
+    type_ = feature.workflow.type
+    past = []
+    for row in reader.workflows():
+        if row.type == type_ and row.stage == Stage.COMPLETED:
+            jobs = reader.jobs(row.feature)
+            past.append(PastRun(len(jobs), sum(job.tokens for job in jobs)))
+
+    return describe_forecast(past[:_MAX_PAST_RUNS], type_)
 
 
 def _lock_and_record(

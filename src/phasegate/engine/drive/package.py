@@ -12,6 +12,7 @@ from threading import Event as Cancelled
 from typing import NamedTuple
 
 from phasegate.core.display.event_lines import render_package_event
+from phasegate.core.display.status import NO_SANDBOX_PREFIX
 from phasegate.core.machine.package_events import (
     MAX_LOSSES,
     AnyPackageEvent,
@@ -32,6 +33,7 @@ from phasegate.engine.journal.package import (
     PlannedPackage,
     find_package_phase,
     refuse_if_not_ready,
+    was_path_allowed,
 )
 from phasegate.engine.journal.unit_journal import Transition, UnitJournal
 from phasegate.engine.notify.notifier import notify_package_end
@@ -44,8 +46,8 @@ from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.errors import Interrupted
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.journal_store import Store
 from phasegate.storage.lock import feature_lock, named_lock
-from phasegate.storage.store import Store
 
 # Other packages check their merged trees while they hold the lock. A lock never outlives its
 # process.
@@ -169,7 +171,7 @@ def drive_package(
 def _read_user_remarks(context: DriverContext, slug: str) -> str:
     feature = read_feature(context.record, slug)
     if feature:
-        return feature.user_notes
+        return feature.decisions
     return ""
 
 
@@ -184,7 +186,9 @@ def _run_steps(
     """Continue from the recorded state. Lost jobs are closed and run again."""
     loop.close_lost_jobs("the dispatcher was killed")
     if journal.state.state is PackageState.BLOCKED:
-        journal.record(PackageResolved("dispatched again by the user", by))
+        how = "dispatched again by the user"
+        takes_work = was_path_allowed(context.record, journal.unit.slug, journal.unit.work)
+        journal.record(PackageResolved(how, by, takes_work))
     if notices:
         journal.notify(*notices)
 
@@ -249,7 +253,7 @@ def list_sandbox_warnings(project: Project) -> tuple[str, ...]:
     if get_sandbox_level(project) is not None or probe.is_supported:
         return ()
     return (
-        f"no sandbox is available ({probe.problem}): changes outside of the checkout are only "
+        f"{NO_SANDBOX_PREFIX} ({probe.problem}): changes outside of the checkout are only "
         "detected afterwards",
     )
 

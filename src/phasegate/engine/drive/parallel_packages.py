@@ -168,4 +168,10 @@ class PackagePool:
 
 
 def _make_end_event(report: PackageReport) -> PackageEnded:
-    return PackageEnded(report.package, report.state, report.reason, report.remediation)
+    return PackageEnded(
+        package=report.package,
+        state=report.state,
+        reason=report.reason,
+        remediation=report.remediation,
+        commit=report.commit,
+    )

@@ -24,9 +24,11 @@ from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.agents import NamedAgent, choose_agent, format_time_of_day
 from phasegate.errors import Interrupted, StateConflict
+from phasegate.git import ObjectsMissing
 from phasegate.storage.row_events import job_started_event, trail_sealed_event
 from phasegate.storage.rows import TrailSeal
 
+_MISSING_OBJECT_RETRIES = 10
 # How often the stop flag is checked
 POLL_INTERVAL_S = 0.2
 S = TypeVar("S")
@@ -67,7 +69,21 @@ class StepRunner(Generic[S, E]):
         if self._steps.list_agent_requests(self._journal.state):
             self._run_agents()
         else:
-            self._append_result(self._steps.run(self._journal.state, self._step_context.read()))
+            self._append_result(self._run_without_agents())
+
+    def _run_without_agents(self) -> StepResult[E]:
+        """Run a step that is safe to repeat.
+
+        It is repeated if git misses an object: `git gc --prune=now` of the user removes objects
+        that no ref holds yet.
+        """
+        for _ in range(_MISSING_OBJECT_RETRIES):
+            try:
+                return self._steps.run(self._journal.state, self._step_context.read())
+            except ObjectsMissing:
+                self.raise_if_stopped()
+
+        return self._steps.run(self._journal.state, self._step_context.read())
 
     def poll(self) -> bool:
         """Run a step that may still be waiting. Return True if it made progress.
@@ -212,7 +228,11 @@ class StepRunner(Generic[S, E]):
         assigned = self._steps.assign_job(
             self._journal.state, request, agent, job, self._step_context.read()
         )
-        assigned = assigned._replace(retries=request.retries, retry_reason=request.retry_reason)
+        assigned = assigned._replace(
+            attempt=request.attempt,
+            retry_reason=request.retry_reason,
+            previous_answer=request.previous_answer,
+        )
         admitted = admit_job(context, assigned)
         self._journal.record(
             self._steps.make_started_event(request, assigned),
@@ -238,7 +258,12 @@ class StepRunner(Generic[S, E]):
             self._context.sync_work(assigned)
 
         step_result = self._steps.apply_job_end(request, assigned, end)
-        self._append_result(step_result._replace(notices=(*step_result.notices, *end.notices)))
+        notices = (*step_result.notices, *end.notices)
+        self._append_result(step_result._replace(notices=notices, trail_notes=()))
+        # The trail can be continued only once its seal is recorded
+        if step_result.trail_notes:
+            self._append_result(StepResult((), trail_notes=step_result.trail_notes))
+
         self._context.trails.forget(result.name)
 
     def _report_agents(self) -> None:

@@ -20,12 +20,12 @@ from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlrea
 from temporalio.service import RPCError, RPCStatusCode
 
 from phasegate.core.display.status import ENDED_STAGE_NAMES, derive_standing
-from phasegate.core.workflow.lifecycle import Stage
 from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.bucket import make_bucket_address, open_fleet_record
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
-from phasegate.engine.fleet.workflow import FeatureWorkflow, FleetRunRequest
+from phasegate.engine.fleet.temporal_workflow import FeatureWorkflow, FleetRunRequest
 from phasegate.engine.journal.feature import read_workflows
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
@@ -192,8 +192,8 @@ async def _start_workflow(
     order = FleetRunRequest(
         slug=slug,
         queue=queue,
-        lost_after_s=fleet.heartbeat_timeout_s,
-        home_within_s=fleet.claim_timeout_s,
+        heartbeat_timeout_s=fleet.heartbeat_timeout_s,
+        claim_timeout_s=fleet.claim_timeout_s,
         agent=options.agent,
         merge=options.merge,
         by=options.by,

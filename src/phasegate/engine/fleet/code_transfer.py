@@ -127,7 +127,10 @@ class FeatureCodeTransfer:
                 self._left_work[checkout.assignment.name] = snapshot
 
     def publish(self) -> None:
-        """Push the current code if it has changed. Raise GivenAway if the claim is lost."""
+        """Push the snapshot ref and the feature's branch if either changed.
+
+        Raises GivenAway if another worker has the claim, StateConflict if the remote refuses.
+        """
         with self._mutex:
             code = FeatureSnapshot(
                 self._claim,

@@ -189,7 +189,7 @@ def _start_worker(
 
     def is_at_work() -> bool:
         if process.poll_exit_status() is not None:
-            raise EnvironmentUnavailable(f"{clone.name} has ended", f"see {log}")
+            raise EnvironmentUnavailable(f"{clone.name} exited before it was ready", f"see {log}")
         return WORKER_READY in log.read_text(errors="replace")
 
     _wait_for(is_at_work, clone.name, clone.parent, ended)

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from phasegate.core.display.status import NO_WORKER_YET
 from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
-from phasegate.engine.fleet.workflow import ADOPTION_SUFFIX
+from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.overview import UnservedQueue

@@ -39,13 +39,13 @@ from phasegate.core.agents.roles import choose_agent_for_role
 from phasegate.core.display.status import RUN_FAILED_PREFIX
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
-from phasegate.core.workflow.lifecycle import Refusal
+from phasegate.core.workflow.phase_transitions import Refusal
 from phasegate.engine.bucket import BUCKET_TIMEOUT_S, open_bucket, open_fleet_record
 from phasegate.engine.drive.feature import RunOptions, clean_up_feature, run_single_step
 from phasegate.engine.drive.local_context import make_driver_context
 from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name, fleet_remote
 from phasegate.engine.fleet.code_transfer import FeatureCodeTransfer, FleetRefs
-from phasegate.engine.fleet.workflow import (
+from phasegate.engine.fleet.temporal_workflow import (
     INTERRUPTED,
     AdoptionRequest,
     FeatureProgress,
@@ -84,7 +84,10 @@ _STEP_GAP_S = 5.0
 _ROOM_POLL_INTERVAL_S = 0.5
 # Replaces texts of users and agents, which must not be stored in Temporal's history
 _TEXT_PLACEHOLDER = "(in the journal)"
-_TEXT_FIELDS = ("description", "report", "findings", "user_notes", "remediation", "attested")
+_TEXT_FIELDS = (
+    *("description", "report", "findings", "replies", "last_answer"),
+    *("user_notes", "decisions", "remediation", "attested"),
+)
 
 
 class FleetWorker:
@@ -136,7 +139,9 @@ class FleetWorker:
 
         if last <= adoption.gone:
             since = format_timestamp(activity.info().scheduled_time.timestamp())
-            if (lacking := self._missing_agents({*adoption.needs})) or not self.available_agents:
+            if (
+                lacking := self._refresh_missing_agents({*adoption.needs})
+            ) or not self.available_agents:
                 needs = ", ".join(adoption.needs) or "an agent"
                 missing = ", ".join(sorted(lacking)) or "any"
                 raise ApplicationError(
@@ -191,7 +196,7 @@ class FleetWorker:
         ):
             before = _require_feature(record, order.slug)
             needed = _required_agents(project, before, order)
-            if lacking := self._missing_agents(needed):
+            if lacking := self._refresh_missing_agents(needed):
                 # One worker must have all of them, because it keeps the checkouts.
                 needs = (*sorted(lacking), *sorted(needed - lacking))
                 return FeatureProgress(_without_texts(before), needs=needs)
@@ -235,10 +240,11 @@ class FleetWorker:
         finally:
             self._held_until_s[slug] = monotonic() + _STEP_GAP_S
 
-    def _missing_agents(self, needed: set[str]) -> set[str]:
-        """Return the agents that this worker lacks, after a second survey.
+    def _refresh_missing_agents(self, needed: set[str]) -> set[str]:
+        """Return the needed agents that this worker lacks.
 
-        Programs may have been installed or signed in since the first one.
+        If any is missing, or no agent is known, surveys again first and updates
+        `available_agents`: programs may have been installed or signed in since.
         """
         if needed - self.available_agents or not self.available_agents:
             self.available_agents = frozenset(list_usable_agents(load_folder_config(self._root)))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phasegate.agents.envelope import AgentShare
 from phasegate.agents.port import EMPTY_SCOPE
-from phasegate.config import AgentSettings
+from phasegate.config.settings import AgentSettings
 from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.paths.scope import Scope
 from phasegate.core.plan.work_package import WorkPackage
@@ -39,6 +39,8 @@ class JobAssignment(NamedTuple):
     instructions: str
     pieces: Sequence[ContextPiece]
     paths: Sequence[str]
+    # Paths whose folders the tree of the prompt shows open; all if there are none
+    focus: Sequence[str] = ()
     # Documents that the envelope names
     context_documents: tuple[Path, ...] = ()
     share: AgentShare | None = None
@@ -60,9 +62,12 @@ class JobAssignment(NamedTuple):
     own_checkout: Assignment | None = None
     # Trail entries of the preparation, with their times
     entries_before_start: tuple[tuple[str, TrailEvent], ...] = ()
-    retries: int = 0
+    # Number of this retry, from 1; 0 for the first run
+    attempt: int = 0
     # Why the previous run did not count
     retry_reason: str = ""
+    # The previous answer, if it could not be used
+    previous_answer: str = ""
 
     @property
     def package_id(self) -> str:

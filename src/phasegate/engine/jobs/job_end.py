@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from phasegate.agents.port import AgentReport, Ending, FinishedRun, Usage
 from phasegate.agents.stream.plain_output import describe_early_stop
 from phasegate.core.answer.json_result import check_result
@@ -61,6 +63,9 @@ def interpret_job_end(
     without a known reset time, each one doubles the wait.
     """
     answer = parse_answer(report.answer, assigned.phase, truncated=report.truncated)
+    if assigned.previous_answer and answer.task_statuses and answer.result_error is None:
+        answer = _add_previous_result(answer, assigned)
+
     end = JobEnd(
         outcome=JobEndKind.DONE,
         answer=answer,
@@ -81,6 +86,15 @@ def interpret_job_end(
         end = end._replace(cleanup_required=bool(answer.response.cleanup_required))
 
     return end._replace(reason=_truncate(end.reason), remediation=_truncate(end.remediation))
+
+
+def _add_previous_result(answer: Answer, assigned: JobAssignment) -> Answer:
+    """Add the JSON result of the previous answer, which lacked only the lines of this one."""
+    if answer.response is not None:
+        return answer
+
+    previous = parse_answer(assigned.previous_answer, assigned.phase)
+    return replace(answer, result=previous.result, response=previous.response)
 
 
 def _is_rate_limited(report: AgentReport) -> bool:

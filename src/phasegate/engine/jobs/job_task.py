@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPaths, make_envelope
 from phasegate.agents.port import AgentConfig, AgentTask, Harness
@@ -12,25 +13,39 @@ from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
 from phasegate.core.text.wording import join_names
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
 from phasegate.engine.project.project import Project
+from phasegate.engine.project.settings import choose_prompt_files
 from phasegate.prompts.assemble import AssembledPrompt, PromptRequest, assemble_prompt
+from phasegate.prompts.shipped_texts import load_role_needs
+
+
+class WrittenPrompt(NamedTuple):
+    """The prompt of a job, as a file."""
+
+    path: Path
+    # Warnings about hidden characters in its sources
+    notices: tuple[str, ...]
+    # Hash of the system prompt template, before it was filled
+    template_sha256: str
 
 
 def write_prompt(
     project: Project, assigned: JobAssignment, harness: Harness, folder: Path
-) -> tuple[Path, tuple[str, ...]]:
-    """Write the prompt; return its path and the warnings about hidden characters in its sources."""
+) -> WrittenPrompt:
+    """Write the prompt of a job to its folder."""
     path = folder / "prompt.xml"
     hidden: tuple[HiddenCharacter, ...] = ()
+    template_sha256 = ""
     text = assigned.prepared_prompt
     if not text:
         assembled = _assemble_prompt(project, assigned, harness)
         text = assembled.prompt.to_xml()
         hidden = assembled.hidden
+        template_sha256 = assembled.template_sha256
 
     path.write_text(text, encoding="utf-8")
     project.document_store.put(text.encode())
 
-    return path, _describe_hidden_characters(hidden)
+    return WrittenPrompt(path, _describe_hidden_characters(hidden), template_sha256)
 
 
 def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str, ...]:
@@ -46,7 +61,7 @@ def _assemble_prompt(
     project: Project, assigned: JobAssignment, harness: Harness
 ) -> AssembledPrompt:
     template = assigned.settings.template or harness.row.template
-    paths = project.config.paths
+    project_file, templates = choose_prompt_files(project.config, project.trust, project.root)
     request = PromptRequest(
         agent=template,
         phase=assigned.phase,
@@ -55,8 +70,10 @@ def _assemble_prompt(
         paths=assigned.paths,
         output_documents=assigned.documents_to_write,
         configured_agents=(template,),
-        project_file=paths.project_file,
-        templates_folder=paths.templates,
+        project_file=project_file,
+        templates_folder=templates,
+        focus=assigned.focus,
+        need=load_role_needs().find(assigned.phase, assigned.workflow_phase),
     )
     return assemble_prompt(request, assigned.pieces)
 

@@ -8,6 +8,7 @@ from threading import Lock, Thread
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from phasegate.engine.jobs.job_end import JobEnd
+from phasegate.errors import Interrupted
 from phasegate.sandbox.job import SandboxedJob
 
 R = TypeVar("R")
@@ -63,7 +64,10 @@ class ThreadPool(Generic[R]):
 
 
 class JobPool(ThreadPool[JobEnd]):
-    """Runs agent jobs. Leaving the context kills running jobs with all their processes."""
+    """Runs agent jobs. Leaving the context ends running jobs with all their processes.
+
+    They are killed at once, or after the grace period if the user stopped the run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,8 +78,9 @@ class JobPool(ThreadPool[JobEnd]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._raise_stop_level(2)
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
+        # After a stop by the user, agents have the grace period to end by themselves
+        self._raise_stop_level(1 if isinstance(error, Interrupted) else 2)
         self.join()
 
     def start_job(self, job_id: str, run: JobFunction) -> None:

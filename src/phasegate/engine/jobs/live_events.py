@@ -24,6 +24,8 @@ from phasegate.core.display.activity import Activity, record_action, record_mess
 # Per job; the log is complete, the trail is for readers
 MAX_TRAIL_ENTRIES = 2_000
 MAX_TEXT_CHARS = 500
+# Names of the tools with which agent programs read a file
+_READ_TOOLS = ("read", "read_file", "view", "open", "cat")
 
 
 class _StartedCommand(NamedTuple):
@@ -144,6 +146,8 @@ def make_trail_entry(agent: TrailActor, event: AgentEvent) -> TrailEvent | None:
             return agent.build_event(
                 classify_command(event.text), Source.REPORTED, command=command, **failed
             )
+        case EventKind.TOOL if event.text.lower() in _READ_TOOLS and event.path.endswith(".md"):
+            return agent.build_event(Action.READ_SPEC, Source.REPORTED, path=event.path, **failed)
         case EventKind.TOOL:
             return agent.build_event(
                 Action.USE_TOOL,

@@ -17,6 +17,7 @@ from phasegate.agents.spool.requests import (
     ArtifactReadRequest,
     ArtifactWriteRequest,
     AskRequest,
+    CheckRequest,
     NextRequest,
     SpecCheckRequest,
     SpoolRequest,
@@ -26,9 +27,12 @@ from phasegate.agents.spool.requests import (
 from phasegate.agents.spool.server import SpoolAnswer, SpoolRequestHandler
 from phasegate.agents.spool.shim import NO_ANSWER_EXIT
 from phasegate.core.answer.block import parse_menu
+from phasegate.core.detection.model import describe_command
 from phasegate.core.display.next_steps import EVENTS, next_steps
-from phasegate.core.plan.work_package import is_package_id
+from phasegate.core.paths.repo_path import find_path_problem
+from phasegate.core.plan.work_package import WorkPackage, is_package_id
 from phasegate.core.text.light_json import to_plain_data
+from phasegate.engine.checks.plan import make_check_plans
 from phasegate.engine.journal.artifacts import (
     StoredArtifact,
     read_artifact_versions,
@@ -36,7 +40,9 @@ from phasegate.engine.journal.artifacts import (
 )
 from phasegate.engine.journal.asking import ask_question, find_question
 from phasegate.engine.journal.feature import read_state_view
+from phasegate.engine.journal.package import find_package
 from phasegate.engine.notify.notifier import notify_question
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
 from phasegate.engine.views.artifacts import ArtifactFiles, render_artifacts
@@ -46,6 +52,7 @@ from phasegate.engine.views.spec_check import check_documents, render_report, re
 from phasegate.engine.views.status_text import render_overview, render_packages, render_worktrees
 from phasegate.errors import ConfigError
 from phasegate.storage.record import WritableStore
+from phasegate.typed import read_json
 
 MAX_ARTIFACTS = 200
 MAX_ARTIFACT_BYTES = 20_000_000
@@ -59,7 +66,7 @@ def make_request_handler(  # noqa: C901 - a table
     """Return the handler for the requests of a job; `work` is its package, or else its phase."""
     requests = _FeatureRequests(project, store, feature, work)
 
-    def handle(request: SpoolRequest) -> SpoolAnswer:
+    def handle(request: SpoolRequest) -> SpoolAnswer:  # noqa: C901 - a table
         slug = getattr(request, "feature_slug", None)
         if slug not in (None, feature):
             return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
@@ -73,6 +80,8 @@ def make_request_handler(  # noqa: C901 - a table
                 return requests.list_worktrees(request)
             case SpecCheckRequest():
                 return _check_spec(request)
+            case CheckRequest():
+                return requests.show_checks(request)
             case ArtifactWriteRequest():
                 return requests.write_artifact(request)
             case ArtifactReadRequest():
@@ -137,6 +146,32 @@ class _FeatureRequests:
         )
         return _make_answer(cards, text, request.as_json)
 
+    def show_checks(self, request: CheckRequest) -> SpoolAnswer:
+        """List the commands that the gate will run, with their roots and why they were chosen."""
+        package = WorkPackage(
+            work_package_id="feature", title="", feature_slug=self._feature, file_scope=()
+        )
+        if is_package_id(self._work):
+            package = find_package(self._reader, self._work, self._feature).package
+
+        head = FeatureBranch(self._project, self._feature).read_head()
+        rows = [
+            {
+                "root": one.plan.root,
+                "name": str(purpose),
+                "command": describe_command(line),
+                "why": one.plan.reasons.get(purpose, ""),
+            }
+            for one in make_check_plans(self._project, package, head, head)
+            for purpose, line in one.plan.commands.items()
+            if line
+        ]
+        text = "\n".join(
+            f"{row['name']}: {row['command']}" + (f"  (in {row['root']})" if row["root"] else "")
+            for row in rows
+        )
+        return _make_answer(rows, text or "no commands were found", request.as_json)
+
     def write_artifact(self, request: ArtifactWriteRequest) -> SpoolAnswer:
         """Store an artifact; refuse secrets, paths outside its folder and content that is too
         large.
@@ -187,7 +222,10 @@ def _check_spec(request: SpecCheckRequest) -> SpoolAnswer:
     """Check a spec. The request contains the text, because a path from an agent is never opened."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / (Path(request.path).name or "spec.md")
-        path.write_text(request.content, encoding="utf-8")
+        if request.documents is None:
+            path.write_text(request.content, encoding="utf-8")
+        else:
+            _write_documents(path, request.documents)
         report = check_documents(path)
 
     answer = _make_answer(report_as_dict(report), render_report(report), request.as_json)
@@ -195,6 +233,16 @@ def _check_spec(request: SpecCheckRequest) -> SpoolAnswer:
         exit_status=1 if report.findings else 0,
         stdout=answer.stdout.replace(str(path), request.path),
     )
+
+
+def _write_documents(folder: Path, encoded: str) -> None:
+    """Write the documents of a request below a folder; refuse a name that leads out of it."""
+    folder.mkdir()
+    for name, text in read_json(encoded.encode(), dict[str, str]).items():
+        if find_path_problem(name):
+            raise ConfigError(f"{name!a} is not a path of a document", "check a folder")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _handle_question(

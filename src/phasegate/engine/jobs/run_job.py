@@ -26,7 +26,7 @@ from phasegate.agents.port import (
 from phasegate.agents.run.proxy import EgressPolicy, add_egress_proxy
 from phasegate.agents.run.sandboxed import build_job_request, redact_report, run_agent
 from phasegate.agents.run.sign_in_files import share_sign_in
-from phasegate.agents.spool.requests import ArtifactWriteRequest, SpoolRequest
+from phasegate.agents.spool.requests import ArtifactWriteRequest, SpoolRequest, describe_request
 from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, SpoolRequestHandler
 from phasegate.config.acp_registry import resolve_harness_row
 from phasegate.core.agents.harnesses import HARNESSES
@@ -37,12 +37,12 @@ from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
 from phasegate.engine.jobs.crash_recovery import remove_private_folders
 from phasegate.engine.jobs.job_end import JobEnd, block_for_outside_changes, interpret_job_end
-from phasegate.engine.jobs.job_task import make_task, write_prompt
-from phasegate.engine.jobs.live_events import LiveTrail, update_activity
+from phasegate.engine.jobs.job_task import WrittenPrompt, make_task, write_prompt
+from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS, LiveTrail, update_activity
 from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
 from phasegate.engine.jobs.start_conditions import Admission, CapReached, OutsideMonitor
 from phasegate.engine.jobs.trail import JobTrail, sha256_hex
-from phasegate.engine.journal.entries import ANSWER_FILE, LOG_FILES
+from phasegate.engine.journal.entries import ANSWER_FILE, LOG_FILES, JobPrompted, encode_prompted
 from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.resource_limits import get_sandbox_level, make_job_limits
@@ -74,11 +74,11 @@ class _PreparedJob(NamedTuple):
     proxy: EgressProxy | None
     # None in a sandbox: it prevents changes outside of the checkout
     outside_monitor: OutsideMonitor | None
-    prompt: Path
-    # Warnings about hidden characters in the sources of the prompt
-    notices: tuple[str, ...]
+    prompt: WrittenPrompt
     trail: JobTrail
     live: LiveTrail
+    # What an earlier job left in the same checkout, without being harvested
+    earlier_actions: frozenset[AgentAction]
 
 
 def run_job(
@@ -126,8 +126,8 @@ def _prepare_job(
     folder = project.jobs_folder / assigned.job_id
     folder.mkdir(parents=True, mode=0o700)
     harness = get_harness(assigned.settings.harness)
-    prompt, notices = write_prompt(project, assigned, harness, folder)
-    task = make_task(project, assigned, harness, prompt)
+    prompt = write_prompt(project, assigned, harness, folder)
+    task = make_task(project, assigned, harness, prompt.path)
     level = choose_level(get_sandbox_level(project), needs_network=harness.launch(task).network)
     task = replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
@@ -161,8 +161,8 @@ def _prepare_job(
             stderr_log=folder / LOG_FILES[1],
         )
         request, proxy = _restrict_network(trail, assigned, launch, request)
-        _log_start(trail, assigned, request, prompt)
-        for text in notices:
+        _log_start(trail, assigned, request, prompt.path)
+        for text in prompt.notices:
             trail.write(PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=text))
 
         yield _PreparedJob(
@@ -178,9 +178,13 @@ def _prepare_job(
                 admitted.start_outside_monitor() if level is SandboxLevel.NONE else None
             ),
             prompt=prompt,
-            notices=notices,
             trail=trail,
             live=LiveTrail(trail.agent, trail.write, project.clock.monotonic_s),
+            earlier_actions=frozenset(
+                map(_without_time, _find_agent_actions(project, assigned))
+                if assigned.attempt
+                else ()
+            ),
         )
 
 
@@ -188,7 +192,7 @@ def _run_agent(
     project: Project, job: _PreparedJob, register_job: Callable[[SandboxedJob], None]
 ) -> tuple[AgentReport, FinishedRun]:
     """Run the agent in its sandbox; answer its requests and log its events while it runs."""
-    handle_request = _log_artifact_writes(job.trail, job.admitted.handle_request)
+    handle_request = _log_requests(job.trail, job.admitted.handle_request)
     on_event = _make_event_handler(project, job)
 
     with job.spool.serve_in_background(handle_request):
@@ -216,7 +220,11 @@ def _finish_job(
     trail = job.trail
     job.live.flush_command()
     trail.log_agent_actions(
-        _find_agent_actions(project, job.assigned),
+        [
+            action
+            for action in _find_agent_actions(project, job.assigned)
+            if _without_time(action) not in job.earlier_actions
+        ],
         ended_at,
         Redactor(job.request.secrets).redact_text,
     )
@@ -230,7 +238,7 @@ def _finish_job(
     remove_private_folders(job.folder)
     (job.folder / ANSWER_FILE).write_text(answer, encoding="utf-8", errors="replace")
 
-    end = end._replace(notices=job.notices)
+    end = end._replace(notices=job.prompt.notices)
     job.live.note_blockers(end.blockers)
     trail.log_end(end, ended_at)
 
@@ -241,8 +249,9 @@ def _finish_job(
             trail.agent.build_event(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=end.reason)
         )
 
-    end_row = _make_end_row(project, job.admitted.started_row, end, job.prompt)
-    return end._replace(rows=(end_row, trail_sealed_event(trail.close())))
+    end_row = _make_end_row(project, job.admitted.started_row, end, job.prompt.path)
+    prompted = encode_prompted(JobPrompted(job.assigned.job_id, job.prompt.template_sha256))
+    return end._replace(rows=(end_row, prompted, trail_sealed_event(trail.close())))
 
 
 def _restrict_network(
@@ -250,13 +259,13 @@ def _restrict_network(
 ) -> tuple[JobRequest, EgressProxy | None]:
     """Add an egress proxy that allows only the hosts of the provider.
 
-    The request is returned unchanged if the sandbox level cannot isolate the network, or if the
-    hosts of the provider are unknown.
+    If they are unknown, it allows every host but this machine. The request is returned unchanged if
+    the sandbox level cannot isolate the network, or if the user opened it.
     """
     settings = assigned.settings
     row = resolve_harness_row(settings.harness, settings.command) or HARNESSES[settings.harness]
     policy = EgressPolicy(row, settings.allowed_hosts, launch.pass_env)
-    if not launch.network or not can_restrict_hosts(request.level, policy.has_known_hosts):
+    if not launch.network or not can_restrict_hosts(request.level, not policy.allows_everything):
         return request, None
 
     def log_attempt(attempt: ConnectionAttempt) -> None:
@@ -294,8 +303,12 @@ def _make_event_handler(project: Project, job: _PreparedJob) -> Callable[[AgentE
     return on_event
 
 
-def _log_artifact_writes(trail: JobTrail, handler: SpoolRequestHandler) -> SpoolRequestHandler:
-    """Wrap a request handler so that every stored artifact is logged in the trail at once."""
+def _without_time(action: AgentAction) -> AgentAction:
+    return action._replace(at_s=0.0)
+
+
+def _log_requests(trail: JobTrail, handler: SpoolRequestHandler) -> SpoolRequestHandler:
+    """Wrap a request handler so that every request of the agent is logged in the trail at once."""
 
     def handle_and_log(request: SpoolRequest) -> SpoolAnswer:
         answer = handler(request)
@@ -308,6 +321,15 @@ def _log_artifact_writes(trail: JobTrail, handler: SpoolRequestHandler) -> Spool
                     path=request.relative_path,
                     bytes=len(data),
                     hash=sha256_hex(data),
+                )
+            )
+        elif command := describe_request(request, answer.exit_status):
+            trail.write(
+                trail.agent.build_event(
+                    Action.RUN_COMMAND,
+                    Source.OBSERVED,
+                    command=command[:MAX_TEXT_CHARS],
+                    exit_code=answer.exit_status,
                 )
             )
 
@@ -388,7 +410,7 @@ def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, pr
             PHASEGATE_ACTOR.build_event(
                 Action.RETRY,
                 Source.OBSERVED,
-                attempt=assigned.retries + 1,
+                attempt=max(assigned.attempt, 1),
                 reason=assigned.retry_reason,
             )
         )

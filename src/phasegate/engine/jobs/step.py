@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from phasegate.core.audit.trail import TrailEvent
+from phasegate.core.plan.acceptance import SealedTests
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.journal.artifacts import StoredArtifact
-from phasegate.engine.journal.entries import AgentClaim, ScopeException
+from phasegate.engine.journal.entries import AgentClaim, EvidenceAcceptance, ScopeException
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.storage.rows import NewEvent, PackageRow
 
@@ -53,6 +54,8 @@ class StepContext(NamedTuple):
     packages: tuple[PackageRow, ...] = ()
     # Exceptions of the package
     scope_exceptions: tuple[ScopeException, ...] = ()
+    # Findings of the package that the user has accepted
+    accepted_evidence: tuple[EvidenceAcceptance, ...] = ()
     # Claims about the package; for a feature, about all of its packages
     claims: tuple[AgentClaim, ...] = ()
     # Spending of the feature; not set for a package
@@ -65,6 +68,8 @@ class StepContext(NamedTuple):
     workers: tuple[UnitWorker, ...] = ()
     # Checks that ran for the next job of a feature, with their times
     check_entries: tuple[tuple[str, TrailEvent], ...] = ()
+    # The sealed acceptance tests, if there are any
+    acceptance: SealedTests | None = None
     # Content of state.json for this feature
     state_json: str = ""
     # Answers of the user to questions of the agents
@@ -95,6 +100,10 @@ class AgentRequest(NamedTuple):
     asked_again: bool = False
     # Why the last run did not count
     retry_reason: str = ""
+    # Number of this retry, from 1; 0 for the first run
+    attempt: int = 0
+    # The last answer, if it could not be used
+    previous_answer: str = ""
     # The agent to use instead of the one configured for the role
     agent_override: str = ""
     # An attempt of a contest; `agent_index` is its number

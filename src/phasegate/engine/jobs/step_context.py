@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.machine.package_events import AttemptSelected, PackageJobStarted
-from phasegate.core.workflow.lifecycle import build_state_view
+from phasegate.core.plan.acceptance import AcceptanceSeal, SealedTests, find_due_requirements
+from phasegate.core.plan.work_package import PackageState
+from phasegate.core.workflow.phase_transitions import build_state_view
 from phasegate.engine.jobs.step import CHECKS_RAN, StepContext, UnitWorker
 from phasegate.engine.journal.artifacts import (
     ARTIFACT_WRITTEN,
@@ -14,18 +16,22 @@ from phasegate.engine.journal.artifacts import (
     select_current_artifacts,
 )
 from phasegate.engine.journal.entries import (
+    ACCEPTANCE_SEALED,
     AGENT_CLAIMED,
+    EVIDENCE_ACCEPTED,
     PACKAGE_STEP,
     PLAN_LOADED,
     SCOPE_ALLOWED,
     AgentClaim,
     AskedQuestion,
+    EvidenceAcceptance,
     GivenAnswer,
     ScopeException,
     read_package_step,
     read_plan,
 )
 from phasegate.engine.journal.feature import make_workflow
+from phasegate.engine.journal.package import parse_planned_packages
 from phasegate.engine.journal.questions import QUESTION_ANSWERED, QUESTION_ASKED
 from phasegate.engine.project.ports import RecordReader
 from phasegate.storage.row_events import JOB_STARTED, WORKFLOW_CHANGED, decode_row
@@ -47,8 +53,10 @@ class StepContextReader:
         self._package = package
         self._last_seq = 0
         self._started_at = ""
+        self._seal: AcceptanceSeal | None = None
         self._documents: Mapping[str, str] = {}
         self._scope_exceptions: list[ScopeException] = []
+        self._accepted: list[EvidenceAcceptance] = []
         self._claims: list[AgentClaim] = []
         self._check_entries: list[tuple[str, TrailEvent]] = []
         self._artifacts: list[StoredArtifact] = []
@@ -62,8 +70,10 @@ class StepContextReader:
         self._handlers = {
             PLAN_LOADED: self._on_plan_loaded,
             SCOPE_ALLOWED: self._on_scope_allowed,
+            EVIDENCE_ACCEPTED: self._on_evidence_accepted,
             AGENT_CLAIMED: self._on_agent_claimed,
             CHECKS_RAN: self._on_checks_ran,
+            ACCEPTANCE_SEALED: self._on_acceptance_sealed,
             JOB_STARTED: self._on_row_changed,
             WORKFLOW_CHANGED: self._on_row_changed,
             PACKAGE_STEP: self._on_package_step,
@@ -85,17 +95,19 @@ class StepContextReader:
         context = StepContext(
             started_at=self._started_at,
             scope_exceptions=tuple(self._scope_exceptions),
+            accepted_evidence=tuple(self._accepted),
             claims=tuple(self._claims),
             artifacts=select_current_artifacts(self._artifacts, self._package),
             workers=tuple(self._list_workers()),
+            acceptance=self._find_sealed_tests(),
             state_json=format_state(build_state_view(workflow)),
             user_answers=tuple(self._answers),
+            package_documents=self._documents,
         )
         if self._package:
             return context
 
         return context._replace(
-            package_documents=self._documents,
             packages=tuple(self._record.packages(self._slug)),
             spent=self._record.total_spent(self._slug),
             chain_head=self._record.chain_head().hash,
@@ -113,6 +125,23 @@ class StepContextReader:
             if started.job in self._jobs
         ]
 
+    def _find_sealed_tests(self) -> SealedTests | None:
+        """Return the seal, and the requirements that this package completes; all for a feature."""
+        seal = self._seal
+        if seal is None or not seal.files:
+            return None
+        if not self._package:
+            return SealedTests(seal, tuple(seal.tests))
+
+        planned = parse_planned_packages(self._slug, self._documents)
+        requirements = {name: one.package.requirements for name, one in planned.items()}
+        rows = self._record.packages(self._slug)
+        done = [row.id for row in rows if row.state == PackageState.DONE]
+        return SealedTests(seal, find_due_requirements(self._package, requirements, done))
+
+    def _on_acceptance_sealed(self, recorded: RecordedEvent) -> None:
+        self._seal = read_json(recorded.payload, AcceptanceSeal)
+
     def _on_plan_loaded(self, recorded: RecordedEvent) -> None:
         self._documents = read_plan(recorded.payload)
 
@@ -120,6 +149,11 @@ class StepContextReader:
         exception = read_json(recorded.payload, ScopeException)
         if exception.package == self._package:
             self._scope_exceptions.append(exception)
+
+    def _on_evidence_accepted(self, recorded: RecordedEvent) -> None:
+        acceptance = read_json(recorded.payload, EvidenceAcceptance)
+        if acceptance.package == self._package:
+            self._accepted.append(acceptance)
 
     def _on_agent_claimed(self, recorded: RecordedEvent) -> None:
         claim = read_json(recorded.payload, AgentClaim)

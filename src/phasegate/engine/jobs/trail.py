@@ -60,13 +60,13 @@ class JobTrail:
                 self._trails.append_entries(self._job, timed)
 
     def log_documents(self, pieces: Iterable[ContextPiece]) -> None:
-        """Log every document of the prompt."""
+        """Log every document of the prompt as given: the agent may not have read it."""
         entries = []
         for piece in pieces:
             if piece.name is not None:
                 digest = sha256_hex(piece.content.encode("utf-8", "surrogatepass"))
                 entry = self.agent.build_event(
-                    Action.READ_SPEC, Source.OBSERVED, path=piece.name, hash=digest
+                    Action.READ_SPEC, Source.GIVEN, path=piece.name, hash=digest
                 )
                 entries.append(("", entry))
 

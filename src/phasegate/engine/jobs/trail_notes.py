@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
 
 from phasegate.checks.evidence import CheckOutcome, CheckResult, Evidence
 from phasegate.checks.false_claims import FalseClaim
@@ -17,10 +20,11 @@ from phasegate.core.audit.trail import (
     build_agent_actor,
 )
 from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS
-from phasegate.engine.jobs.step import TrailNote, UnitWorker
+from phasegate.engine.jobs.step import CHECKS_RAN, TrailNote, UnitWorker
 from phasegate.engine.project.agents import list_builtin_agents
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
+from phasegate.storage.rows import NewEvent
 from phasegate.workspace.commit_log import commits_between
 from phasegate.workspace.harvest import Harvest
 
@@ -36,6 +40,8 @@ class TrailNoteBuilder:
         self._workers = workers
         self._started_at = project.now()
         self._notes: list[TrailNote] = []
+        # The checks that were added
+        self.checks: list[tuple[str, TrailEvent]] = []
 
     @property
     def entries(self) -> tuple[TrailNote, ...]:
@@ -80,7 +86,8 @@ class TrailNoteBuilder:
 
     def add_checks(self, evidence: Evidence, commit: str, evidence_hash: str = "") -> None:
         """Add every check of a commit; `evidence_hash` is the hash of its report."""
-        for ts, entry in make_check_entries(evidence, commit, evidence_hash, self._project.now()):
+        self.checks = make_check_entries(evidence, commit, evidence_hash, self._project.now())
+        for ts, entry in self.checks:
             self._add(None, entry, at=max(self._started_at, ts))
 
     def add_false_claims(self, job: str, claims: Iterable[FalseClaim]) -> None:
@@ -90,6 +97,11 @@ class TrailNoteBuilder:
                     self._add(
                         worker.agent_index, None, Action.FALSE_CLAIM, claimed=claim, seen=truth
                     )
+
+    def add_reset(self, folder: Path) -> None:
+        """Add that the checkout was reset because its agent asked for it."""
+        text = f"{folder.name} was reset: the agent reported cleanup_required"
+        self._add(None, PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=text))
 
     def _add(
         self,
@@ -121,6 +133,11 @@ def _first_line(message: str) -> str:
     return message.partition("\n")[0][:MAX_TEXT_CHARS]
 
 
+def make_checks_event(entries: Sequence[tuple[str, TrailEvent]]) -> NewEvent:
+    """Make the journal entry of checks that ran for a feature."""
+    return NewEvent(CHECKS_RAN, msgspec.json.encode(entries))
+
+
 def make_check_entries(
     evidence: Evidence, commit: str, evidence_hash: str, now: str
 ) -> list[tuple[str, TrailEvent]]:
@@ -150,11 +167,15 @@ def make_check_entries(
 
 def _check_fields(check: CheckResult) -> Iterator[tuple[str, TrailValue]]:
     yield "check", check.name
+    if check.root:
+        yield "root", check.root
     if check.argv:
         yield "command", check.argv[-1]
         yield "exit_code", check.exit_status
     if check.duration_s is not None:
         yield "duration_ms", round(check.duration_s * 1000)
+    if check.is_recorded:
+        yield "recorded", True
     if check.tests is not None:
         yield "tests", check.tests.executed
         yield "tests_failed", check.tests.failed

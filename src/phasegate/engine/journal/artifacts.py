@@ -24,12 +24,13 @@ MAX_PROMPT_ARTIFACTS = 20
 
 
 class StoredArtifact(msgspec.Struct, frozen=True):
-    """A stored file; `paper` is the hash of its content."""
+    """Describe a stored file."""
 
     # Relative to the feature's folder
     path: str
     bytes: int
-    paper: str
+    # SHA-256 of its content, the key of the document store
+    content_hash: str = msgspec.field(name="paper")
     # Its package or phase; empty for the feature
     work: str
 
@@ -74,7 +75,7 @@ def make_artifact_pieces(
     all_artifacts = [*artifacts]
 
     for artifact in all_artifacts[:MAX_PROMPT_ARTIFACTS]:
-        text = documents.get(artifact.paper).decode("utf-8", "replace")
+        text = documents.get(artifact.content_hash).decode("utf-8", "replace")
         excess = len(text) - MAX_PROMPT_CHARS
         if excess > 0:
             text = text[:MAX_PROMPT_CHARS]

@@ -95,10 +95,13 @@ def answer_question(
     text: str,
     by: OrderOrigin,
     feature: str | None = None,
+    *,
+    allow_other: bool = True,
 ) -> AgentQuestion:
     """Record the answer to a question that is not answered yet.
 
     The agent receives it if it still waits; otherwise the next job of the same work does.
+    `allow_other` False refuses an answer that is not among the options of the question.
     """
     text = text.strip()
     if not text or len(text) > MAX_TEXT_CHARS:
@@ -114,6 +117,13 @@ def answer_question(
         if question.answer is not None:
             raise StateConflict(
                 f"{question.id} is already answered: {question.answer}", "phasegate status"
+            )
+
+        if question.options and text not in question.options and not allow_other:
+            choices = " or ".join(f'"{option}"' for option in question.options)
+            raise ConfigError(
+                f"{text!r} is not among the options of {question.id}",
+                f"answer {choices}, or with --other in your own words",
             )
 
         event = NewEvent(QUESTION_ANSWERED, msgspec.json.encode(GivenAnswer(question.id, text, by)))

@@ -22,12 +22,17 @@ LOG_FILES = ("stdout.log", "stderr.log")
 ANSWER_FILE = "answer.txt"
 
 SCOPE_ALLOWED = "scope.allowed"
+EVIDENCE_ACCEPTED = "evidence.accepted"
 FEATURE_STEP = "workflow.happened"
 PACKAGE_STEP = "package.happened"
 PLAN_LOADED = "plan.loaded"
 AGENT_CLAIMED = "agent.claimed"
 AGENT_CLAIMED_FALSELY = "agent.claimed-falsely"
 STEP_TIMED = "step.timed"
+JOB_PROMPTED = "job.prompted"
+RECEIPT_WRITTEN = "receipt.written"
+ACCEPTANCE_SEALED = "acceptance.sealed"
+ACCEPTANCE_CHECKED = "acceptance.checked"
 
 
 class _FeatureStep(msgspec.Struct, frozen=True):
@@ -89,6 +94,17 @@ def read_plan(payload: bytes) -> Mapping[str, str]:
     return read_json(payload, _LoadedPlan).documents
 
 
+class JobPrompted(msgspec.Struct, frozen=True):
+    """The template from which the prompt of a job was made."""
+
+    job: str
+    template_sha256: str
+
+
+def encode_prompted(prompted: JobPrompted) -> NewEvent:
+    return NewEvent(JOB_PROMPTED, msgspec.json.encode(prompted))
+
+
 class StepTimed(msgspec.Struct, frozen=True):
     """The duration of a step in one run: the time for which it was due."""
 
@@ -134,6 +150,19 @@ def read_notice(recorded: RecordedEvent) -> Notice | None:
     return None
 
 
+class WrittenReceipt(msgspec.Struct, frozen=True):
+    """The receipt of a merge, stored as a document and as a git note."""
+
+    commit: str
+    # Hash of the stored document
+    sha256: str
+    # ssh or openpgp; empty if it is not signed
+    format: str = ""
+    key: str = ""
+    # Why it is not signed
+    problem: str = ""
+
+
 class ScopeException(msgspec.Struct, frozen=True):
     """A path outside of its scope that a package may change.
 
@@ -145,6 +174,15 @@ class ScopeException(msgspec.Struct, frozen=True):
     reason: str
     by: OrderOrigin = UNKNOWN_ORIGIN
     content: str = ""
+
+
+class EvidenceAcceptance(msgspec.Struct, frozen=True):
+    """A finding about the tests of a package that the user has accepted."""
+
+    package: str
+    finding: str
+    reason: str
+    by: OrderOrigin = UNKNOWN_ORIGIN
 
 
 class AgentClaim(msgspec.Struct, frozen=True):

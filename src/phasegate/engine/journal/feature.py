@@ -12,7 +12,7 @@ from phasegate.core.machine.feature_machine import (
 )
 from phasegate.core.machine.feature_outcomes import evaluate_phase_gate
 from phasegate.core.machine.feature_state import Feature, Step
-from phasegate.core.workflow.lifecycle import Stage, Workflow, build_state_view
+from phasegate.core.workflow.phase_transitions import Stage, Workflow, build_state_view
 from phasegate.engine.journal.entries import FEATURE_STEP, encode_feature_step, read_feature_step
 from phasegate.engine.journal.unit_journal import DueStep, Transition, UnitJournal
 from phasegate.engine.project.ports import RecordReader, RunRecord

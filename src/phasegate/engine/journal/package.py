@@ -20,6 +20,8 @@ from phasegate.core.workflow.phases import PhaseWork, get_phase
 from phasegate.engine.journal.entries import (
     PACKAGE_STEP,
     PLAN_LOADED,
+    SCOPE_ALLOWED,
+    ScopeException,
     encode_package_step,
     encode_plan,
     read_package_step,
@@ -33,6 +35,7 @@ from phasegate.prompts.feature_folder import read_document_text
 from phasegate.prompts.package_reader import load_package
 from phasegate.storage.row_events import package_changed_event
 from phasegate.storage.rows import NewEvent, PackageRow, RecordedEvent
+from phasegate.typed import read_json
 
 MAX_PACKAGES_LISTED = 20
 
@@ -244,6 +247,19 @@ def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
         raise StateConflict(
             f"{planned.package.work_package_id} depends on {waits}", "dispatch those first"
         )
+
+
+def was_path_allowed(reader: RecordReader, slug: str, package: str) -> bool:
+    """Return True if the user has allowed a path since the last step of a package."""
+    allowed = False
+    for event in reader.events(slug):
+        if event.kind == PACKAGE_STEP and read_package_step(event.payload)[0] == package:
+            allowed = False
+        elif event.kind == SCOPE_ALLOWED:
+            exception = read_json(event.payload, ScopeException)
+            allowed = allowed or exception.package == package
+
+    return allowed
 
 
 def find_package_phase(reader: RecordReader, feature: str) -> str:

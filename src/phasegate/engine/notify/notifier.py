@@ -21,7 +21,7 @@ from phasegate.core.display.notification import (
 )
 from phasegate.core.display.status import format_next_commands
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP, encode_notice
 from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project
@@ -128,7 +128,10 @@ def _record_and_send(
     message: _Message,
     question: str = "",
 ) -> None:
-    """Record a notification, then send it. Failures are recorded as notices and never raised."""
+    """Record a notification, then send it; do nothing if another process has claimed it.
+
+    A failure to send is recorded as a notice.
+    """
     if not (project.config.notify.command or project.config.notify.urls):
         return
 

@@ -136,9 +136,9 @@ def _run_command(project: Project, command: Iterable[str], notification: Notific
     if done.timed_out:
         raise ConfigError(f"it did not end within {SEND_TIMEOUT_S:g} s")
     if done.signal is not None:
-        raise ConfigError(f"it ended with signal {done.signal}")
+        raise ConfigError(f"it was killed by signal {done.signal}")
     if not done.ok:
-        raise ConfigError(f"it ended with exit code {done.exit_code}")
+        raise ConfigError(f"it exited with code {done.exit_code}")
 
 
 class _RefuseRedirects(HTTPRedirectHandler):

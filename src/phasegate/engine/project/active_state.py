@@ -5,7 +5,7 @@ The hook imports this module, so it has few imports.
 
 from __future__ import annotations
 
-from phasegate.storage.state_file import find_state_file, read_state_file
+from phasegate.storage.state_file import OWN_STATE_NAME, find_state_file, read_state_file
 
 
 def read_active_state(folder: str) -> object:
@@ -13,4 +13,12 @@ def read_active_state(folder: str) -> object:
     path = find_state_file(folder)
     if path:
         return read_state_file(path)
+    return None
+
+
+def read_own_state(folder: str) -> object:
+    """Return what Phasegate keeps beside the repository's state file; None if there is nothing."""
+    path = find_state_file(folder)
+    if path:
+        return read_state_file(path.removesuffix("state.json") + OWN_STATE_NAME)
     return None

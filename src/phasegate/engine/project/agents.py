@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from phasegate.config import AgentSettings, Config
+from phasegate.config.settings import AgentSettings, Config
 from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES, SCRIPTED
 from phasegate.core.agents.roles import choose_agent_for_role
-from phasegate.core.workflow.lifecycle import Refusal
+from phasegate.core.workflow.phase_transitions import Refusal
 from phasegate.errors import ConfigError
 from phasegate.sandbox.environment import filter_search_path
 from phasegate.sandbox.run_program import find_program

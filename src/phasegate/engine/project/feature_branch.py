@@ -34,6 +34,14 @@ class FeatureBranch(NamedTuple):
         """The feature's folder, relative to the root of the repository."""
         return f"{self.project.config.paths.features}/{self.slug}"
 
+    @property
+    def document_path(self) -> str:
+        """The path at which the feature's one document is merged."""
+        config = self.project.config
+        return config.deliver.document.replace("{slug}", self.slug).replace(
+            "{features}", config.paths.features
+        )
+
     def read_head(self) -> str:
         commits = self.project.refs.fetch(self.name)
         if self.name not in commits:
@@ -48,10 +56,6 @@ class FeatureBranch(NamedTuple):
         return self._select_folder(
             list_blobs(self.project.repository, commit or self.read_head(), include_links=False)
         )
-
-    def list_files(self) -> tuple[str, ...]:
-        """Return all paths in the feature's folder, relative to it."""
-        return tuple(self._select_folder(list_blobs(self.project.repository, self.read_head())))
 
     def _select_folder(self, blobs: Mapping[str, str]) -> dict[str, str]:
         prefix = f"{self.folder}/"

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.credentials import find_forge_token_refusal
 from phasegate.core.forge.address import ForgeAddress, parse_remote_address
 from phasegate.core.forge.pull_request import issue_to_description
 from phasegate.engine.project.project import Project
@@ -50,7 +51,7 @@ def open_forge(project: Project) -> ForgeConnection:
         )
 
     row = FORGES[kind]
-    token = _find_token(row, settings.token_env, ForgeAddress(address, repository, kind))
+    token = _find_token(row, settings.token_env, ForgeAddress(address, repository, kind), url)
 
     return ForgeConnection(
         connect_forge(kind, address, repository, token), Remote(url, row.git_user, token)
@@ -63,28 +64,26 @@ def read_issue_description(project: Project, number: int) -> str:
     return issue_to_description(issue.number, issue.title, issue.text)
 
 
-def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress) -> str:
+def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress, remote: str) -> str:
     """Find the token in the environment, git's credential helper or the forge's own program.
 
-    The settings of the repository, which may be untrusted, name the host and the variable.
-    Therefore a well-known variable of one host (such as GITHUB_TOKEN) is never sent to another
-    host: a malicious repository could steal the token that way.
+    The remote gets the same token as the API. `core.credentials` decides which variable may go
+    where: otherwise the settings of a repository could steal the token of another host.
     """
-    well_known = {name for forge in FORGES.values() for name in forge.token_variables}
-
-    if token_variable in well_known and (
-        token_variable not in row.token_variables or address.host not in row.token_hosts
-    ):
-        raise ConfigError(
-            f"{token_variable} is not for {address.host}",
-            "set token_env in [forge] to a variable with another name",
-        )
-
     names: tuple[str, ...] = ()
     if token_variable:
         names = (token_variable,)
     elif address.host in row.token_hosts:
         names = row.token_variables
+
+    hosts = {
+        name: forge.token_hosts if forge is row else ()
+        for forge in FORGES.values()
+        for name in forge.token_variables
+    }
+    refused = find_forge_token_refusal(next(iter(names), ""), address.url, remote, hosts)
+    if refused is not None:
+        raise ConfigError(*refused)
 
     for name in names:
         value = os.environ.get(name, "").strip()

@@ -8,16 +8,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.config import Config, load_config
+from phasegate.config.load import load_config
+from phasegate.config.settings import Config
+from phasegate.config.trust import TRUST_VARIABLE
 from phasegate.core.display.activity import Activity, RunningCommand
+from phasegate.core.trust import TRUSTS_EVERYTHING, Trust
 from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.engine.project.check_record import CheckRecord
 from phasegate.engine.project.local_ports import FileDocumentStore, LocalRefs, SystemClock
 from phasegate.engine.project.ports import Clock, DocumentStore, Refs, format_timestamp
 from phasegate.errors import ConfigError
 from phasegate.sandbox.job import StopEvent
+from phasegate.storage.journal_store import Store as Store
+from phasegate.storage.journal_store import open_store
 from phasegate.storage.location import Location, find_linked_worktree_git_dir, locate_repository
-from phasegate.storage.store import Store as Store
-from phasegate.storage.store import open_store
 from phasegate.storage.trail_recovery import recover_trails
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository, read_user_identity
@@ -38,9 +42,13 @@ class Project(NamedTuple):
     activities: MutableMapping[str, Activity]
     # Commands of the checks that are running
     running_commands: MutableMapping[str, RunningCommand]
+    # Results of checks that need not be run again
+    check_record: CheckRecord
     clock: Clock = SystemClock()
     # Git directory of the linked worktree that the user is in
     worktree_git_dir: Path | None = None
+    # What of the repository's own settings and files may be used
+    trust: Trust = TRUSTS_EVERYTHING
 
     @property
     def jobs_folder(self) -> Path:
@@ -67,22 +75,30 @@ class Project(NamedTuple):
         return format_timestamp(self.clock.time_s())
 
 
-def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project:
-    """Open the repository that contains a folder."""
+def open_project(
+    start: Path, flags: Mapping[str, str] | None = None, *, is_own: bool = False
+) -> Project:
+    """Open the repository that contains a folder.
+
+    `is_own`: Phasegate wrote everything in it, so nothing needs the user's trust.
+    """
     location = locate_repository(start, os.environ)
-    config = load_config(location.root, os.environ, flags).config
+    environ = {**os.environ, TRUST_VARIABLE: "1"} if is_own else os.environ
+    effective = load_config(location.root, environ, flags)
     repository = open_repository(location.root)
     return Project(
         root=location.root,
         repository=repository,
         location=location,
-        config=config,
+        config=effective.config,
         stop=StopEvent(),
         refs=LocalRefs(repository),
         document_store=FileDocumentStore(location.data_folder),
         activities={},
         running_commands={},
+        check_record=CheckRecord(),
         worktree_git_dir=find_linked_worktree_git_dir(start),
+        trust=effective.trust,
     )
 
 
@@ -98,7 +114,7 @@ def open_project_store(project: Project) -> Iterator[Store]:
     new_id = project.clock.new_id
     with open_store(project.location, new_id(), project.now()) as store:
         recover_trails(store, project.location, new_id(), project.now())
-        with _copy_to_bucket(project):
+        with project.check_record.attach(store), _copy_to_bucket(project):
             yield store
 
 

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from phasegate.config.settings import SandboxMode
 from phasegate.engine.project.project import Project
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import MIB, JobLimits, SandboxLevel
 
 
 def get_sandbox_level(project: Project) -> SandboxLevel | None:
-    """Return the configured sandbox level; None for the strongest available one."""
+    """Return the configured sandbox level; None for the strongest available one.
+
+    Without a sandbox, nothing of a repository runs that the user has not accepted.
+    """
     sandbox = project.config.run.sandbox
     if sandbox is SandboxMode.AUTO:
+        support = probe_level(SandboxLevel.WORKTREE)
+        if project.trust.untrusted and not support.is_supported:
+            raise EnvironmentUnavailable(
+                f"no sandbox is available ({support.problem}), and you have not accepted what this"
+                " repository asks for",
+                "look at it and accept it with `phasegate trust`, or install bubblewrap",
+            )
         return None
+
     return SandboxLevel(sandbox.value)
 
 

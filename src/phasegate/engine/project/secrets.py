@@ -11,8 +11,8 @@ from pathlib import Path
 
 from phasegate.agents.run.secret_values import find_env_secrets, find_file_secrets
 from phasegate.agents.run.sign_in_files import MAX_SIGN_IN_BYTES
-from phasegate.config import AgentSettings
 from phasegate.config.acp_registry import resolve_harness_row
+from phasegate.config.settings import AgentSettings
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.agents.secrets import SecretMatcher
 from phasegate.engine.project.project import Project

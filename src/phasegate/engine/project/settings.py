@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from phasegate.config import EffectiveConfig, load_config, locate_config
-from phasegate.config.layers import ConfigLocation
-from phasegate.config.settings import Config
+from phasegate.config.layers import (
+    ConfigLocation,
+    locate_config,
+    parse_file_values,
+    read_config_file,
+)
+from phasegate.config.load import EffectiveConfig, load_config
+from phasegate.config.settings import Config, PathSettings
+from phasegate.config.trust import TRUST_VARIABLE, accept_parts, find_trust, forget_trust
 from phasegate.core.prompt.template import resolve_template_prefix
+from phasegate.core.trust import Trust, describe_parts, hash_parts
+from phasegate.errors import ConfigError
+from phasegate.sandbox.environment import JOB_TAG_VARIABLE
 from phasegate.storage.location import find_main_worktree, find_root
+
+SEED_PROJECT_FILE = "agentd/project.md"
 
 
 def find_repository_root(folder: Path) -> Path:
@@ -28,6 +40,45 @@ def load_settings(folder: Path, flags: Mapping[str, str] | None = None) -> Effec
     return load_config(find_main_worktree(folder), os.environ, flags)
 
 
+class RepositoryTrust(NamedTuple):
+    """What a repository asks for, and what of it the user has accepted."""
+
+    root: Path
+    trust: Trust
+
+    @property
+    def is_accepted(self) -> bool:
+        return not self.trust.untrusted and self.trust.lends_credentials
+
+    @property
+    def digest(self) -> str:
+        """Return the value of PHASEGATE_TRUST that accepts exactly this content."""
+        return hash_parts(self.trust.parts)
+
+    def describe(self) -> dict[str, list[str]]:
+        """Return what the repository asks for, by kind."""
+        return describe_parts(self.trust.parts)
+
+    def accept(self) -> None:
+        """Record that the user accepts all of it."""
+        if JOB_TAG_VARIABLE in os.environ:
+            raise ConfigError("a job cannot accept settings", "run it in your own terminal")
+        accept_parts(self.root, self.trust.parts, os.environ)
+
+    def forget(self) -> None:
+        """Withdraw what was accepted."""
+        forget_trust(self.root, os.environ)
+
+
+def open_trust(folder: Path) -> RepositoryTrust:
+    """Return what the repository of a folder asks for; PHASEGATE_TRUST is ignored."""
+    location = locate_config(find_main_worktree(folder))
+    text = read_config_file(location.file) or ""
+    settings = [(one.key, one.value) for one in parse_file_values(text, location.file.name)]
+    environ = {name: value for name, value in os.environ.items() if name != TRUST_VARIABLE}
+    return RepositoryTrust(location.root, find_trust(location.root, settings, environ))
+
+
 def find_template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:
     """Return the template prefix of an agent, and the prefixes that the configuration names.
 
@@ -40,3 +91,17 @@ def find_template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ..
 
     prefix = settings.template or resolve_template_prefix(settings.harness)
     return prefix, (prefix,)
+
+
+def choose_prompt_files(config: Config, trust: Trust, root: Path) -> tuple[str, str]:
+    """Return the project's description and its folder of templates, each empty if not trusted.
+
+    Without a configured description, an existing one at the seed's path is used.
+    """
+    description = config.paths.project_file
+    if description == PathSettings().project_file and os.path.lexists(root / SEED_PROJECT_FILE):
+        description = SEED_PROJECT_FILE
+
+    paths = (description, config.paths.templates)
+    project_file, templates = (path if trust.accepts_path(path) else "" for path in paths)
+    return project_file, templates

@@ -7,32 +7,67 @@ from pathlib import Path
 
 from phasegate.agents.envelope import AgentShare
 from phasegate.agents.port import EMPTY_SCOPE
+from phasegate.core.answer.prose import cut_markers
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.paths.scope import Scope
+from phasegate.core.plan.acceptance import ACCEPTANCE_FOLDER, SingleFileRunner
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.core.prompt.role_needs import RoleNeed
 from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.core.workflow.phases import PhaseWork
+from phasegate.engine.checks.acceptance import wants_acceptance
+from phasegate.engine.checks.evidence_text import OUTPUT_FOLDER, read_outputs
+from phasegate.engine.checks.manifest import LOGS_FOLDER
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.step import AgentRequest, StepContext
 from phasegate.engine.journal.artifacts import StoredArtifact, make_artifact_pieces
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.feature_branch import FeatureBranch
+from phasegate.engine.project.project import Project
 from phasegate.engine.steps.context_documents import (
+    FEATURE_DOCUMENTS,
     ContextDocument,
-    agent_file_pieces,
     read_context_documents,
+)
+from phasegate.engine.steps.delivery import DEFAULT_CHANGELOG, read_changelog_path
+from phasegate.engine.steps.package_context import (
+    core_piece,
+    document_pieces,
+    read_package_tasks,
+)
+from phasegate.engine.steps.project_context import project_pieces, tree_paths
+from phasegate.engine.steps.prompt_selection import (
+    DIFF_NAME,
+    FULL_DIFF_FILE,
+    REQUEST_NAME,
+    agent_file_pieces,
+    change_pieces,
+    file_pieces,
+    find_need,
+    get_part,
+    list_changed_files,
+    select_pieces,
 )
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.shipped_texts import render_instructions, render_note
 from phasegate.workspace.commit_log import diff_commits, list_blobs
 from phasegate.workspace.merge import find_fork_point
-from phasegate.workspace.removal import place_file
+from phasegate.workspace.removal import place_file, place_folder
 
-CHANGELOG = "CHANGELOG.md"
-DIFF_NAME = "change.diff"
-FULL_DIFF_FILE = "phasegate-change.diff"
+SINCE_NAME = "since-last-review.diff"
+# Of a phase; part of the findings
+SINCE_ROUND_NAME = "since-last-round.diff"
+REPLIES_NAME = "replies.md"
+DECISION_NAME = "decision.md"
+LAST_ANSWER_NAME = "your-last-answer.md"
 WRITER_ROLES = ("plan", "archive")
+JUDGE_ROLES = ("challenge", "review")
+_RECHECK_NOTES = {
+    REPLIES_NAME: "recheck_replies",
+    SINCE_NAME: "recheck_since",
+    SINCE_ROUND_NAME: "recheck_since",
+}
 _TEMPLATE_BY_ROLE = {"review": "feature-review"}
 _PACKAGES_PREFIX = "tasks/"
 
@@ -60,21 +95,41 @@ def build_package_job(
     documents = read_context_documents(
         workspace.project, workspace.package.feature_slug, workspace.base_commit(), folder
     )
+    need = find_need(request.role, request.phase)
+    stored = make_artifact_pieces(workspace.project.document_store, context.artifacts)
+    pieces = select_pieces(
+        need,
+        (
+            *_decision_piece(user_message),
+            *_last_answer_piece(request),
+            *_package_pieces(workspace, run, request, need, documents, folder, scope, context),
+            *stored,
+        ),
+    )
+    saved = 0
+    if request.role == "review" and run.review.can_review_delta:
+        shorter = tuple(piece for piece in pieces if piece.name != DIFF_NAME)
+        if any(piece.name == SINCE_NAME for piece in pieces):
+            whole = diff_commits(workspace.project.repository, workspace.base_commit(), run.commit)
+            place_file(folder, FULL_DIFF_FILE, whole)
+        else:
+            shorter = pieces
+
+        cost = _count_tokens(shorter)
+        saved = _count_tokens(pieces) - cost
+        # A delta review replaces the full one only where it saves more than it costs
+        if saved > cost:
+            pieces = shorter
+        else:
+            saved = 0
+
     values = {
-        **_package_template_values(workspace, run, request, share, user_message),
+        **_package_template_values(workspace, run, request, share, pieces),
         "JOB_ID": job,
         "SCOPE": ", ".join(scope.entries),
     }
     if programs:
         values["NOTE"] = f"{render_note('ready')}\n{values['NOTE']}"
-
-    stored = make_artifact_pieces(workspace.project.document_store, context.artifacts)
-    pieces = (*_package_pieces(workspace, run, request, documents), *stored)
-    saved = 0
-    if request.role == "review" and run.review.can_review_delta:
-        shorter = tuple(_delta_pieces(workspace, run, pieces, folder))
-        saved = max(_count_tokens(pieces) - _count_tokens(shorter), 0)
-        pieces = shorter if saved else pieces
 
     return JobAssignment(
         job_id=job,
@@ -89,8 +144,9 @@ def build_package_job(
         checkout=folder,
         package_document=folder / workspace.document_name,
         instructions=render_instructions("review-delta" if saved else request.role, values),
-        pieces=(*pieces, *_decision_piece(user_message)),
-        paths=tuple(workspace.blobs_of(workspace.base_commit())),
+        pieces=pieces,
+        paths=tree_paths(workspace.project, workspace.blobs_of(workspace.base_commit())),
+        focus=scope.entries,
         context_documents=tuple(document.path for document in documents),
         share=share,
         scope=scope if implements else EMPTY_SCOPE,
@@ -109,12 +165,20 @@ def build_comparison_job(
     job: str,
     folder: Path,
     start: str,
+    user_message: str = "",
 ) -> JobAssignment:
-    """Build a job that compares attempts at a package without revealing their authors."""
+    """Build a job that compares attempts at a package without revealing their authors.
+
+    `user_message`: what the user said to all agents of the feature.
+    """
     place_file(folder, workspace.document_name, workspace.document)
     letters = ", ".join(run.contest.candidates)
+    pieces = (
+        *_decision_piece(user_message),
+        *_comparison_pieces(workspace, run, start, folder),
+    )
     values = {
-        **_package_template_values(workspace, run, request, None, ""),
+        **_package_template_values(workspace, run, request, None, pieces),
         "JOB_ID": job,
         "COUNT": str(len(run.contest.candidates)),
         "LETTERS": letters,
@@ -133,19 +197,22 @@ def build_comparison_job(
         checkout=folder,
         package_document=folder / workspace.document_name,
         instructions=render_instructions("compare", values),
-        pieces=tuple(_comparison_pieces(workspace, run, start, folder)),
-        paths=tuple(workspace.blobs_of(start)),
+        pieces=pieces,
+        paths=tree_paths(workspace.project, workspace.blobs_of(start)),
+        focus=workspace.package.file_scope,
     )
 
 
 def _comparison_pieces(
     workspace: PackageWorkspace, run: PackageRun, start: str, folder: Path
 ) -> Iterator[ContextPiece]:
-    yield ContextPiece(PieceKind.TASKS, workspace.document_name, workspace.document)
-    for document in read_context_documents(
+    tasks = read_package_tasks(workspace, start)
+    yield core_piece(workspace, tasks, workspace.package.file_scope, {}, is_review=True)
+    documents = read_context_documents(
         workspace.project, workspace.package.feature_slug, start, folder
-    ):
-        yield ContextPiece(PieceKind.ARTIFACT, document.name, document.text)
+    )
+    need = find_need("review", workspace.phase)
+    yield from document_pieces(need, workspace.package, tasks, documents)
 
     for name, attempt in run.contest.candidates.items():
         assert attempt.harvested is not None
@@ -161,10 +228,14 @@ def _package_template_values(
     run: PackageRun,
     request: AgentRequest,
     share: AgentShare | None,
-    user_message: str,
+    pieces: Sequence[ContextPiece],
 ) -> dict[str, str]:
     package = workspace.package
-    notes = [*_reason_notes(request, run.findings, user_message)]
+    notes = [*_reason_notes(request, pieces)]
+    if workspace.acceptance and request.role == "implement":
+        tests = workspace.acceptance.seal.tests
+        names = [id_ for one in package.requirements for id_ in tests.get(one, ())]
+        notes.append(render_note("sealed", TESTS=", ".join(names) or "-"))
 
     if share is not None:
         files = ", ".join(share.deliverables)
@@ -185,47 +256,101 @@ def _package_template_values(
     }
 
 
-def _reason_notes(request: AgentRequest, findings: str, user_message: str) -> Iterator[str]:
+def _reason_notes(request: AgentRequest, pieces: Sequence[ContextPiece]) -> Iterator[str]:
     """Yield notes that say why this job is requested: a revision, a decision or a retry."""
-    if findings:
-        yield render_note("revision", BEFORE=str(request.round - 1))
-    elif request.round == 1:
-        yield render_note("first")
+    names = [piece.name or "" for piece in pieces]
+    findings = next((name for name in names if name.startswith("findings-")), "")
 
-    if user_message:
+    if findings and request.role in JUDGE_ROLES:
+        yield render_note("recheck", FINDINGS=findings)
+        for name, note in _RECHECK_NOTES.items():
+            if name in names:
+                yield render_note(note, FILE=name)
+    elif findings:
+        yield render_note("revision", BEFORE=str(request.round - 1))
+
+    if DECISION_NAME in names:
         yield render_note("decided")
-    if request.retry_reason:
-        yield render_note("again" if request.asked_again else "retry", REASON=request.retry_reason)
+    if LAST_ANSWER_NAME in names:
+        yield render_note("again", REASON=request.retry_reason)
+    elif request.retry_reason:
+        yield render_note("retry", REASON=request.retry_reason)
 
 
 def _package_pieces(
     workspace: PackageWorkspace,
     run: PackageRun,
     request: AgentRequest,
+    need: RoleNeed,
     documents: tuple[ContextDocument, ...],
+    folder: Path,
+    scope: Scope,
+    context: StepContext,
 ) -> Iterator[ContextPiece]:
-    """Yield the context besides the code: the package, the feature's documents, the findings."""
-    yield ContextPiece(PieceKind.TASKS, workspace.document_name, workspace.document)
-    yield from agent_file_pieces(workspace.phase)
-    for document in documents:
-        yield ContextPiece(PieceKind.ARTIFACT, document.name, document.text)
+    """Yield the context: the package, the feature's documents, files or the change, findings."""
+    base = workspace.base_commit()
+    branch = FeatureBranch(workspace.project, workspace.package.feature_slug)
+    tasks = read_package_tasks(workspace, base)
+    is_review = request.role == "review"
+    yield core_piece(workspace, tasks, scope.entries, context.package_documents, is_review)
+    yield from agent_file_pieces(need, workspace.phase)
+    yield from document_pieces(need, workspace.package, tasks, documents)
+
+    if request.role == "implement":
+        blobs = workspace.blobs_of(run.commit or base)
+        yield from file_pieces(branch, need, blobs, scope.entries)
 
     if request.role == "review":
-        yield ContextPiece(
-            PieceKind.REVISED,
-            DIFF_NAME,
-            diff_commits(workspace.project.repository, workspace.base_commit(), run.commit),
-        )
+        changes = tuple(change_pieces(branch, need, base, run.commit, folder))
+        yield from changes
+        yield from _recheck_pieces(workspace, run, changes[0].content)
         texts = [
             workspace.project.document_store.get(document).decode()
             for document in run.review.documents
         ]
         if texts:
-            yield ContextPiece(PieceKind.REVISED, "evidence.md", texts[0])
+            yield _evidence_piece(workspace.project, texts[0], run.commit, base, folder)
         if remarks := "".join((*texts[1:], *_task_remarks(workspace.package.tasks, run))):
             yield ContextPiece(PieceKind.REVISED, "remarks.md", remarks)
 
-    yield from _findings_piece(request, run.findings)
+    else:
+        yield from _findings_piece(request, run.findings)
+
+
+def _recheck_pieces(
+    workspace: PackageWorkspace, run: PackageRun, change: str
+) -> Iterator[ContextPiece]:
+    """Yield what a reviewer needs to settle earlier findings: they, the replies, the changes."""
+    review = run.review
+    if review.reviewed_commit:
+        repository = workspace.project.repository
+        since = diff_commits(repository, review.reviewed_commit, run.commit)
+        if 0 < len(since) < len(change):
+            yield ContextPiece(PieceKind.REVISED, SINCE_NAME, since)
+
+    if review.findings:
+        findings = "\n\n".join(
+            f"# Review {number}\n\n{text}" for number, text in enumerate(review.findings, 1)
+        )
+        yield ContextPiece(PieceKind.FINDINGS, "findings-so-far.md", findings)
+        yield from _replies_piece(run.replies)
+
+
+def _replies_piece(replies: str) -> Iterator[ContextPiece]:
+    if replies:
+        yield ContextPiece(PieceKind.FINDINGS, REPLIES_NAME, replies)
+
+
+def _evidence_piece(
+    project: Project, evidence: str, commit: str, base: str, folder: Path
+) -> ContextPiece:
+    """Return the evidence of a commit; the outputs that it names are written into the folder."""
+    outputs = read_outputs(project.location.data_folder / LOGS_FOLDER, evidence)
+    if outputs:
+        place_folder(folder, OUTPUT_FOLDER, outputs)
+
+    about = render_note("evidence_commit", COMMIT=commit, BASE=base)
+    return ContextPiece(PieceKind.REVISED, "evidence.md", f"{about}{evidence}")
 
 
 def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
@@ -237,29 +362,6 @@ def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
 
     if run.reported_failed_tasks:
         yield f"- {render_note('doubted', TASKS=', '.join(run.reported_failed_tasks))}\n"
-
-
-def _delta_pieces(
-    workspace: PackageWorkspace, run: PackageRun, full: Iterable[ContextPiece], folder: Path
-) -> Iterator[ContextPiece]:
-    """Yield the pieces with only the changes since the last review.
-
-    The full diff is written as a file into the folder.
-    """
-    for piece in full:
-        if piece.name == DIFF_NAME:
-            place_file(folder, FULL_DIFF_FILE, piece.content)
-            new_diff = diff_commits(
-                workspace.project.repository, run.review.reviewed_commit, run.commit
-            )
-            yield piece._replace(name="since-last-review.diff", content=new_diff)
-        elif piece.kind is not PieceKind.FINDINGS:
-            yield piece
-
-    findings = "\n\n".join(
-        f"# Review {number}\n\n{text}" for number, text in enumerate(run.review.findings, 1)
-    )
-    yield ContextPiece(PieceKind.FINDINGS, "findings-so-far.md", findings)
 
 
 def _count_tokens(pieces: Iterable[ContextPiece]) -> int:
@@ -274,8 +376,15 @@ def _findings_piece(request: AgentRequest, findings: str) -> Iterator[ContextPie
 def _decision_piece(user_message: str) -> Iterator[ContextPiece]:
     if user_message:
         yield ContextPiece(
-            PieceKind.FINDINGS, "decision.md", render_note("decision", WORDS=user_message)
+            PieceKind.FINDINGS, DECISION_NAME, render_note("decision", WORDS=user_message)
         )
+
+
+def _last_answer_piece(request: AgentRequest) -> Iterator[ContextPiece]:
+    """Yield the answer that could not be used, without its markers."""
+    if request.asked_again and request.previous_answer:
+        answer = cut_markers(request.previous_answer)
+        yield ContextPiece(PieceKind.FINDINGS, LAST_ANSWER_NAME, answer)
 
 
 def build_phase_job(
@@ -287,17 +396,50 @@ def build_phase_job(
     folder: Path,
     commit: str,
     artifacts: tuple[StoredArtifact, ...] = (),
+    replies: str = "",
+    evidence: str = "",
 ) -> JobAssignment:
-    """Build a new job for a phase in the given folder, on a commit of the feature's branch."""
+    """Build a new job for a phase in the given folder, on a commit of the feature's branch.
+
+    `replies`: what the author answered to the findings of the previous round. `evidence`: the
+    results of the checks of this commit, for a reviewer.
+    """
     project = branch.project
     role = request.role
     writes = role in WRITER_ROLES
-    documents = (CHANGELOG,) if role == "archive" else feature.phase.artifacts
+    documents = feature.phase.artifacts
+    if role == "archive":
+        changelog = read_changelog_path(branch, commit)
+        documents = (changelog,) if changelog else ()
+
+    if role == "plan" and isinstance(wants_acceptance(project, feature, commit), SingleFileRunner):
+        documents = (*documents, ACCEPTANCE_FOLDER)
+
+    need = find_need(role, feature.phase.key)
+    names = [*filter(_is_prompt_document, branch.list_documents(commit))]
+    pieces = select_pieces(
+        need,
+        (
+            *_decision_piece(feature.decisions),
+            *_last_answer_piece(request),
+            *_phase_pieces(branch, feature, request, need, commit, folder, evidence),
+            *_phase_recheck_pieces(branch, feature, request, commit, replies),
+            *make_artifact_pieces(project.document_store, artifacts),
+        ),
+    )
+    given = [name for name in names if any(piece.name == name for piece in pieces)]
     values = {
-        **_phase_template_values(branch, feature, request),
+        **_phase_template_values(branch, feature, request, pieces),
+        "SCOPE": ", ".join((*(documents if role == "archive" else ()), branch.folder)),
         "JOB_ID": job,
         "DOCUMENTS": ", ".join(documents) or "-",
+        "OTHERS": ", ".join(name for name in names if name not in given) or "-",
+        "CHANGE": next((piece.name or "" for piece in pieces if get_part(piece) == "diff"), "-"),
     }
+    changed: Sequence[str] = ()
+    if need.gives("diff"):
+        fork = find_fork_point(project.repository, feature.base, commit)
+        changed, _ = list_changed_files(branch, fork, commit)
 
     return JobAssignment(
         job_id=job,
@@ -312,43 +454,47 @@ def build_phase_job(
         checkout=folder,
         package_document=None,
         instructions=render_instructions(_TEMPLATE_BY_ROLE.get(role, role), values),
-        pieces=(
-            *_phase_pieces(branch, feature, request, commit),
-            *make_artifact_pieces(project.document_store, artifacts),
-        ),
-        paths=tuple(
-            path
-            for path in list_blobs(project.repository, commit)
-            if not _is_in_features_folder(branch, path)
-        ),
-        documents_to_write=documents if writes else (),
-        scope=writer_scope(branch, role) if writes else EMPTY_SCOPE,
+        pieces=pieces,
+        paths=tree_paths(project, list_blobs(project.repository, commit)),
+        focus=changed,
+        context_documents=tuple(folder / branch.folder / name for name in given),
+        documents_to_write=documents if role == "plan" else (),
+        scope=writer_scope(branch, role, commit) if writes else EMPTY_SCOPE,
         reviewed_commit="" if writes else commit,
     )
 
 
-def writer_scope(branch: FeatureBranch, role: str) -> Scope:
-    """Return the scope of a job that writes documents."""
+def writer_scope(branch: FeatureBranch, role: str, commit: str) -> Scope:
+    """Return the scope of a job that writes documents.
+
+    An archivist may write a changelog that the project does not keep: it is not delivered.
+    """
+    paths: tuple[str, ...] = (branch.folder,)
+    if role == "archive":
+        paths = (read_changelog_path(branch, commit) or DEFAULT_CHANGELOG, *paths)
+
     return Scope(
-        _writable_paths(branch, role),
+        paths,
         lock_files=(),
         litter=branch.project.config.run.ignored_tool_files,
     )
 
 
-def _writable_paths(branch: FeatureBranch, role: str) -> tuple[str, ...]:
-    if role == "archive":
-        return (CHANGELOG, branch.folder)
-    return (branch.folder,)
-
-
 def _phase_template_values(
-    branch: FeatureBranch, feature: Feature, request: AgentRequest
+    branch: FeatureBranch,
+    feature: Feature,
+    request: AgentRequest,
+    pieces: Sequence[ContextPiece],
 ) -> Mapping[str, str]:
     phase = feature.phase.key
     kind = "of_commands" if feature.phase.work is PhaseWork.COMMANDS else "whole_feature"
 
+    request_text = ""
+    if _has_request_in_instructions(feature, request):
+        request_text = f"{_request_text(feature)}\n"
+
     return {
+        "REQUEST": request_text,
         "FEATURE": branch.slug,
         "PHASE": phase,
         "TYPE": feature.workflow.type,
@@ -357,40 +503,69 @@ def _phase_template_values(
         "ROUNDS": str(feature.last_round),
         "BASE": feature.base,
         "KIND": render_note(kind, PHASE=phase),
-        "SCOPE": ", ".join(_writable_paths(branch, request.role)),
-        "NOTE": "\n".join(_reason_notes(request, feature.findings, feature.user_notes)),
+        "NOTE": "\n".join(_reason_notes(request, pieces)),
     }
 
 
 def _phase_pieces(
-    branch: FeatureBranch, feature: Feature, request: AgentRequest, commit: str
+    branch: FeatureBranch,
+    feature: Feature,
+    request: AgentRequest,
+    need: RoleNeed,
+    commit: str,
+    folder: Path,
+    evidence: str,
 ) -> Iterator[ContextPiece]:
-    """Yield the context pieces, unordered: the kind of a piece decides its position."""
-    yield from agent_file_pieces(feature.phase.key)
-    yield ContextPiece(PieceKind.ARTIFACT, "request.md", _request_text(feature))
+    """Yield the context pieces: the kind of a piece decides its position."""
+    if not _has_request_in_instructions(feature, request):
+        yield ContextPiece(PieceKind.ARTIFACT, REQUEST_NAME, _request_text(feature))
+
+    yield from agent_file_pieces(need, feature.phase.key)
     blobs = {
         name: blob
         for name, blob in branch.list_documents(commit).items()
         if _is_prompt_document(name)
     }
 
-    for name, text in branch.read_documents(blobs).items():
+    for name, text in sorted(branch.read_documents(blobs).items(), key=_order_of_document):
         yield ContextPiece(
-            PieceKind.REVISED if _is_phase_document(name, feature) else PieceKind.ARTIFACT,
+            PieceKind.REVISED
+            if request.role != "archive" and _is_phase_document(name, feature)
+            else PieceKind.ARTIFACT,
             name,
             text,
         )
 
-    if request.role in ("review", "archive"):
-        repository = branch.project.repository
-        diff = diff_commits(repository, find_fork_point(repository, feature.base, commit), commit)
-        yield ContextPiece(PieceKind.REVISED, DIFF_NAME, diff)
+    if need.gives("commands"):
+        yield from project_pieces(branch, commit, request.role)
 
-    if request.role == "review" and feature.report:
-        yield ContextPiece(PieceKind.REVISED, "evidence.md", feature.report)
+    fork = find_fork_point(branch.project.repository, feature.base, commit)
+    if need.gives("diff"):
+        yield from change_pieces(branch, need, fork, commit, folder)
+
+    if request.role == "review" and evidence:
+        yield _evidence_piece(branch.project, evidence, commit, fork, folder)
 
     yield from _findings_piece(request, feature.findings)
-    yield from _decision_piece(feature.user_notes)
+
+
+def _phase_recheck_pieces(
+    branch: FeatureBranch, feature: Feature, request: AgentRequest, commit: str, replies: str
+) -> Iterator[ContextPiece]:
+    """Yield what a critic or reviewer needs to settle the findings of the previous round.
+
+    The changes of a reviewer are those of the code; the feature's documents are a critic's.
+    """
+    before = feature.previous_commit
+    if request.role not in JUDGE_ROLES or not feature.findings or not before:
+        return
+
+    code, documents = list_changed_files(branch, before, commit)
+    paths = code if request.role == "review" else documents
+    since = diff_commits(branch.project.repository, before, commit, paths) if paths else ""
+    yield from _replies_piece(replies)
+    if since:
+        yield ContextPiece(PieceKind.REVISED, SINCE_ROUND_NAME, since)
 
 
 def _request_text(feature: Feature) -> str:
@@ -410,10 +585,15 @@ def _is_phase_document(name: str, feature: Feature) -> bool:
     )
 
 
-def _is_in_features_folder(branch: FeatureBranch, path: str) -> bool:
-    """Return whether a path is in the folder of the features' documents.
+def _has_request_in_instructions(feature: Feature, request: AgentRequest) -> bool:
+    """Return whether this is the first planning step: its instructions start with the request."""
+    return request.role == "plan" and feature.workflow.index == 0
 
-    These change in every round, so the file tree at the start of a prompt omits them, which keeps
-    the prompt's prefix cacheable.
-    """
-    return path.startswith(f"{branch.project.config.paths.features}/")
+
+def _order_of_document(entry: tuple[str, str]) -> tuple[int, str]:
+    name = entry[0]
+    folder = f"{name.partition('/')[0]}/"
+    for index, known in enumerate(FEATURE_DOCUMENTS):
+        if known in (name, folder):
+            return index, name
+    return len(FEATURE_DOCUMENTS), name

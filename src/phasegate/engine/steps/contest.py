@@ -58,7 +58,9 @@ def judge_attempt(
         for claim in select_latest_claims(context.claims, run.round)
         if claim.agent_index == due.number
     ]
-    validated, checked = validate_commit(attempt, run.round, harvested.commit, claims, workers)
+    validated, checked = validate_commit(
+        attempt, run.round, harvested.commit, claims, context._replace(workers=workers)
+    )
     event = AttemptChecked(due.number, harvested, validated)
 
     return StepResult(
@@ -71,11 +73,17 @@ def judge_attempt(
 
 
 def assign_comparison(
-    workspace: PackageWorkspace, run: PackageRun, request: AgentRequest, agent: NamedAgent, job: str
+    workspace: PackageWorkspace,
+    run: PackageRun,
+    request: AgentRequest,
+    agent: NamedAgent,
+    job: str,
+    user_message: str,
 ) -> JobAssignment:
     """Build the comparison job: a copy of the base, next to the tree of each candidate.
 
-    The copies have no history, which would reveal the agents.
+    The trees of the candidates have no git directory: its history would reveal the agents.
+    `user_message`: what the user said to all agents of the feature.
     """
     project = workspace.project
     start = workspace.for_attempt(request.candidates[0]).base_commit()
@@ -96,6 +104,7 @@ def assign_comparison(
         job=job,
         folder=folder,
         start=start,
+        user_message=user_message,
     )
 
 

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.core.prompt.audience import select_document
-from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.text.yaml_nodes import MalformedDocument
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
-from phasegate.prompts.agent_files import find_phase_file
 from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.prompts.front_matter import read_document
 
+# In the order in which a workflow writes them
 FEATURE_DOCUMENTS = (
+    "quick-scan.md",
     "proposal.md",
     "spec.md",
     "impact-analysis.md",
     "trace-analysis.md",
     "architecture.md",
     "plan.md",
+    "specs/",
     "test-strategy.md",
     "upgrade-plan.md",
 )
@@ -72,12 +73,6 @@ def read_context_documents(
             _read_texts(project.root, PROJECT_DOCUMENTS), project.root, by_name=False
         ),
     )
-
-
-def agent_file_pieces(phase: str) -> Iterator[ContextPiece]:
-    """Yield the agent file of a phase: the job description of its agents."""
-    if (file := find_phase_file(phase)) is not None:
-        yield ContextPiece(PieceKind.ROLE, file.name, file.text)
 
 
 def _is_feature_document(name: str) -> bool:

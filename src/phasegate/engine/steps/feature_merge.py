@@ -9,14 +9,16 @@ from phasegate.checks.excerpt import format_names
 from phasegate.config.settings import MAX_ATTEMPTS, CommitHookPolicy
 from phasegate.core.machine.feature_events import Completed, Merged, NotMerged, SentBack
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.plan.overlap import explain_failed_combination
-from phasegate.engine.checks.manifest import describe_evidence, describe_failures
+from phasegate.core.plan.acceptance import SealedTests
+from phasegate.core.plan.overlap import explain_failed_combination, format_merged
+from phasegate.engine.checks.evidence_text import describe_evidence, describe_failures
 from phasegate.engine.checks.phase_commands import check_merge
+from phasegate.engine.jobs.step import StepContext
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
-from phasegate.engine.steps.briefing import CHANGELOG
+from phasegate.engine.steps.delivery import Delivery, list_archive_paths, prepare_delivery
 from phasegate.engine.steps.workplace import review_folder
 from phasegate.errors import BranchUpdateBlocked
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
@@ -25,21 +27,26 @@ from phasegate.workspace.checkout_lifecycle import (
     delete_merged_branch,
     remove_checkout,
 )
-from phasegate.workspace.commit_log import list_merged_subjects
+from phasegate.workspace.commit_log import diff_commits, list_merged_subjects
 from phasegate.workspace.merge import (
     AlreadyMerged,
     MergeConflict,
     SigningFailed,
+    find_merge,
+    find_merge_base,
     list_commit_hooks,
+    merge_trees,
     prepare_merge,
     sign_merge,
 )
 from phasegate.workspace.objects import write_tree_commit
-from phasegate.workspace.refs import BRANCH_PREFIX
+from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
 from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import read_refs
+from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, pin_paths
 
 _MAX_ATTEMPTS = 20
+_MAX_CONFLICT_CHARS = 12_000
 _SIGNING_REMEDY = (
     "unlock the key, or fix gpg.format, user.signingkey and gpg.program, "
     "then resolve to retry the merge"
@@ -48,25 +55,18 @@ MAX_AGENTS = 64
 
 
 def merge_feature(
-    project: Project, feature: Feature, notes: TrailNoteBuilder
+    project: Project, feature: Feature, context: StepContext, notes: TrailNoteBuilder
 ) -> Merged | NotMerged | SentBack:
-    """Merge a feature's branch into its base, after the checks pass on the merged tree.
+    """Merge a feature into its base, after the checks pass on the merged tree.
 
-    The base moves by compare-and-swap, so that no other commit is lost. After the last reviewed
-    commit, only changes of the archive phase are accepted.
+    What is merged is prepared by `delivery`. The base moves by compare-and-swap, so that no other
+    commit is lost. After the last reviewed commit, only changes of the archive phase are accepted.
     """
     branch = FeatureBranch(project, feature.workflow.feature)
     base = feature.base
-    if refusal := check_commit_hooks(project, branch.name, base):
-        return refusal
-
-    title = f"{branch.slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
-    if not project.config.run.merge_feature_folder:
-        removed_files = {f"{branch.folder}/{name}": None for name in branch.list_files()}
-        branch.commit_files(removed_files, f"archive: {branch.folder} is not delivered\n")
 
     for _ in range(_MAX_ATTEMPTS):
-        result = _try_feature_merge(branch, base, title, feature.evaluated_commit, notes)
+        result = _try_feature_merge(branch, feature, context, notes)
         if result is not None:
             return result
 
@@ -76,44 +76,59 @@ def merge_feature(
     )
 
 
+def list_decisions(decisions: str) -> str:
+    """Render the user's decisions as a list with a heading line; empty if there are none."""
+    lines = [f"- {line}\n" for line in decisions.splitlines() if line.strip()]
+    if lines:
+        return f"\nDecisions:\n{''.join(lines)}"
+    return ""
+
+
 def _try_feature_merge(
-    branch: FeatureBranch, base: str, title: str, reviewed_commit: str, notes: TrailNoteBuilder
+    branch: FeatureBranch, feature: Feature, context: StepContext, notes: TrailNoteBuilder
 ) -> Merged | NotMerged | SentBack | None:
     """Try to merge once. Return None if the base has moved."""
     project = branch.project
     repository = project.repository
-    message = f"{title}\n\nMerge {branch.name} into {base}.\n"
-    merge = prepare_merge(repository, branch.name, base, message, project.make_signature())
+    base = feature.base
+    delivery = _prepare_unmerged_delivery(branch, feature, context, notes)
+    if not isinstance(delivery, Delivery):
+        return delivery
+
+    message = delivery.message
+    merge = prepare_merge(
+        repository=repository,
+        source=branch.name,
+        target=base,
+        message=message,
+        signature=project.make_signature(),
+        source_commit=delivery.commit,
+    )
     if isinstance(merge, AlreadyMerged):
         return Merged(merge.commit)
 
     if isinstance(merge, MergeConflict):
-        paths = ", ".join(merge.paths)
-        return NotMerged(
-            f"{branch.name} and {base} changed the same lines: {paths}",
-            _manual_merge_remedy(branch, base),
-        )
+        return _handle_conflict(branch, feature, delivery.original, merge.paths)
 
     if changed_later := branch.list_changes_since(
-        reviewed_commit, merge.source_commit, CHANGELOG, branch.folder
+        feature.evaluated_commit,
+        delivery.original,
+        *list_archive_paths(branch, base, delivery.original),
     ):
         return NotMerged(
             f"changed on {branch.name} after its last review: {format_names(changed_later)}",
             "review these changes, then resolve to merge them",
         )
 
-    evidence = check_merge(project, branch.slug, merge.target_commit, merge.commit)
-    notes.add_checks(
-        evidence, merge.commit, project.document_store.put(describe_evidence(evidence).encode())
+    evidence = _run_merge_checks(
+        branch, merge.target_commit, merge.commit, notes, context.acceptance
     )
-
     if evidence.failures:
         return handle_failed_merge_checks(
             branch=branch,
             base=base,
             base_tip=merge.target_commit,
-            source=merge.source_commit,
-            tree=merge.tree,
+            source=delivery.original,
             evidence=evidence,
         )
 
@@ -136,8 +151,97 @@ def _try_feature_merge(
     return Merged(signed.commit)
 
 
-def _manual_merge_remedy(branch: FeatureBranch, base: str) -> str:
-    return f"merge {base} into {branch.name} and fix the conflicts, then resolve to retry the merge"
+def _run_merge_checks(
+    branch: FeatureBranch,
+    base: str,
+    commit: str,
+    notes: TrailNoteBuilder,
+    acceptance: SealedTests | None,
+) -> Evidence:
+    project = branch.project
+    evidence = check_merge(project, branch.slug, base, commit, acceptance)
+    document = project.document_store.put(describe_evidence(evidence).encode())
+    notes.add_checks(evidence, commit, document)
+    return evidence
+
+
+def _prepare_unmerged_delivery(
+    branch: FeatureBranch, feature: Feature, context: StepContext, notes: TrailNoteBuilder
+) -> Delivery | Merged | NotMerged:
+    """Return the delivery to merge, or the result if it is merged already or must not be."""
+    project = branch.project
+    base_tip = project.refs.fetch(feature.base).get(feature.base)
+    if base_tip is None:
+        raise missing_branch_error(project.repository, feature.base)
+
+    delivery = prepare_delivery(branch, feature, context, base_tip)
+    if isinstance(delivery, NotMerged):
+        return delivery
+    if contained := _find_contained_commit(project.repository, base_tip, delivery):
+        merge = find_merge(project.repository, feature.base, contained, base_tip)
+        if merge.base:
+            # A killed run has merged it, and may not have recorded its checks
+            _run_merge_checks(branch, merge.base, merge.commit, notes, context.acceptance)
+        return Merged(merge.commit)
+    return check_commit_hooks(project, branch.slug, feature.base) or delivery
+
+
+def _find_contained_commit(repository: Repository, base_tip: str, delivery: Delivery) -> str:
+    """Return the commit of the feature that the base has: merged before a crash, or by the user.
+
+    The document may have changed since a merge that was not recorded, so the code decides.
+    """
+    commits = [delivery.commit, delivery.original]
+    if delivery.code != find_merge_base(repository, base_tip, delivery.original):
+        commits.append(delivery.code)
+    return next((commit for commit in commits if is_ancestor(repository, commit, base_tip)), "")
+
+
+def _handle_conflict(
+    branch: FeatureBranch, feature: Feature, source: str, paths: tuple[str, ...]
+) -> NotMerged | SentBack | None:
+    """Let an agent merge conflicting files, once; then the user has to do it.
+
+    The branch gets the base's version of these files, so that nothing of the base is lost and the
+    tree can be tested. The agent applies the feature's change to them again.
+    """
+    project = branch.project
+    repository = project.repository
+    base = feature.base
+    base_tip = project.refs.fetch(base)[base]
+    names = ", ".join(paths)
+    subjects = list_merged_subjects(repository, source, base_tip)
+    reason = (
+        f"{branch.name} and {base} changed the same lines: {names}; "
+        f"merged since it started: {format_merged(subjects)}"
+    )
+    remedy = (
+        f"merge them: git switch {branch.name} && git merge {base}, fix the conflicts, git commit, "
+        f"git switch {base}; then resolve to retry the merge"
+    )
+    is_own = any(path.startswith(f"{branch.folder}/") for path in paths)
+    if feature.sent_back or not feature.can_fix or is_own:
+        return NotMerged(reason, remedy)
+
+    merged = merge_trees(repository, source, base_tip).tree
+    tree = pin_paths(repository, [merged], paths, base_tip)[merged]
+    commit = write_tree_commit(
+        repository,
+        tree,
+        (source, base_tip),
+        project.make_signature(),
+        f"{branch.slug}: merge new commits of {base}\n",
+    )
+    if not project.refs.move(branch.name, source, commit):
+        return None
+
+    start = find_merge_base(repository, source, base_tip)
+    change = diff_commits(repository, start, source, paths)
+    findings = (
+        f"{names}: the file has the version of {base}. Apply this change of the feature to it "
+        f"again, and keep what {base} has:\n\n{change[:_MAX_CONFLICT_CHARS]}"
+    )
+    return SentBack(reason, findings, remedy)
 
 
 def list_work_names(feature: Feature) -> tuple[str, ...]:
@@ -151,7 +255,8 @@ def clean_up_feature(project: Project, feature: Feature) -> Completed:
     names = list_work_names(feature)
     remove_checkouts(project, slug, names)
     branches = list_feature_branches(project, slug, names)
-    merged = feature.pull.head if feature.pull and feature.merged else ""
+    kept = ORIGINAL_PREFIX + slug
+    merged = read_refs(project.repository, kept).get(kept, "") if feature.merged else ""
 
     return Completed(
         tuple(
@@ -216,7 +321,7 @@ def list_feature_branches(project: Project, slug: str, work_names: Iterable[str]
     return [name for name in names if BRANCH_PREFIX + name in refs]
 
 
-def check_commit_hooks(project: Project, branch: str, base: str) -> NotMerged | None:
+def check_commit_hooks(project: Project, slug: str, base: str) -> NotMerged | None:
     """Refuse the merge if the user wants no commits that bypass the repository's hooks."""
     if project.config.run.commit_hooks is not CommitHookPolicy.STOP:
         return None
@@ -226,7 +331,8 @@ def check_commit_hooks(project: Project, branch: str, base: str) -> NotMerged | 
         return None
     return NotMerged(
         f"this repository has commit hooks ({', '.join(hooks)}), which Phasegate does not run",
-        f'merge {branch} into {base} manually, or set commit_hooks = "skip" in [run]; then resolve',
+        f"merge it into {base} manually (git merge --no-ff {DELIVERED_PREFIX}{slug}), "
+        'or set commit_hooks = "skip" in [run]; then resolve',
     )
 
 
@@ -239,7 +345,7 @@ def skipped_hook_notices(project: Project) -> tuple[str, ...]:
 
 
 def handle_failed_merge_checks(
-    branch: FeatureBranch, base: str, base_tip: str, source: str, tree: str, evidence: Evidence
+    branch: FeatureBranch, base: str, base_tip: str, source: str, evidence: Evidence
 ) -> SentBack | NotMerged | None:
     """Decide what to do when the checks fail on the merged tree.
 
@@ -261,6 +367,7 @@ def handle_failed_merge_checks(
         )
 
     message = f"{branch.slug}: merge new commits of {base}\n"
+    tree = merge_trees(project.repository, source, base_tip).tree
     commit = write_tree_commit(
         project.repository, tree, (source, base_tip), project.make_signature(), message
     )

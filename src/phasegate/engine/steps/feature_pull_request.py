@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from phasegate.checks.excerpt import format_names
+from phasegate.core.forge.outgoing_text import make_pull_title
 from phasegate.core.forge.pull_request import (
     PullBodyParts,
     find_issue_reference,
-    make_pull_title,
     render_pull_body,
 )
 from phasegate.core.machine.feature_events import (
@@ -20,13 +20,14 @@ from phasegate.core.machine.feature_events import (
     SentBack,
 )
 from phasegate.core.machine.feature_state import Feature, Step
-from phasegate.core.workflow.workflows import gate_name
+from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.checks.phase_commands import check_merge
 from phasegate.engine.jobs.step import StepContext, StepResult
 from phasegate.engine.journal.package import parse_planned_packages
 from phasegate.engine.project.feature_branch import FeatureBranch
+from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
-from phasegate.engine.steps.briefing import CHANGELOG
+from phasegate.engine.steps.delivery import Delivery, list_archive_paths, prepare_delivery
 from phasegate.engine.steps.feature_merge import (
     check_commit_hooks,
     handle_failed_merge_checks,
@@ -39,7 +40,7 @@ from phasegate.engine.steps.pull_request import (
 )
 from phasegate.workspace.merge import is_signing_required, merge_trees
 from phasegate.workspace.objects import write_tree_commit
-from phasegate.workspace.remote import fetch_branch
+from phasegate.workspace.remote import fetch_branch, get_remote_branch
 from phasegate.workspace.repository import is_ancestor
 
 
@@ -56,10 +57,13 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         self._context = context
         self._branch = FeatureBranch(project, feature.workflow.feature)
         self._description = feature.description or feature.workflow.type
-        if feature.pull is None or feature.todo[0] is Step.PUBLISH:
-            head = self._branch.read_head()
-        else:
+        self._delivery = self._prepare_delivery(project)
+        if isinstance(self._delivery, Delivery):
+            head = self._delivery.commit
+        elif feature.pull is not None:
             head = feature.pull.head
+        else:
+            head = self._branch.read_head()
 
         target = PullTarget(
             name=self._branch.slug,
@@ -80,9 +84,26 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
 
         super().__init__(project, target, context.started_at)
 
+    def _prepare_delivery(self, project: Project) -> Delivery | NotMerged | None:
+        """Prepare the commits to publish; None while the pull request is only polled."""
+        feature = self._feature
+        if feature.pull is not None and feature.todo[0] is not Step.PUBLISH:
+            return None
+
+        remote = open_forge(project).remote
+        tip = fetch_branch(project.repository, remote, feature.base)
+        if not tip:
+            return None
+
+        # The branch may have been pushed before its pull request was refused
+        remote_head = get_remote_branch(project.repository, remote, self._branch.name)
+        return prepare_delivery(self._branch, feature, self._context, tip, remote_head)
+
     def check_before_publish(self) -> NotMerged | SentBack | None:
+        if isinstance(self._delivery, NotMerged):
+            return self._delivery
         return (
-            check_commit_hooks(self.project, self.target.branch, self.target.base)
+            check_commit_hooks(self.project, self._branch.slug, self.target.base)
             or self._check_reviewed()
             or self._check_merged_tree()
         )
@@ -100,8 +121,11 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
     def _check_reviewed(self) -> NotMerged | None:
         """Refuse changes after the last reviewed commit, except those of the archive phase."""
         target = self.target
+        head = self._branch.read_head()
         changed_later = self._branch.list_changes_since(
-            self._feature.evaluated_commit, target.head, CHANGELOG, self._branch.folder
+            self._feature.evaluated_commit,
+            head,
+            *list_archive_paths(self._branch, target.base, head),
         )
         if not changed_later:
             return None
@@ -129,7 +153,9 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         commit = write_tree_commit(
             repository, merge.tree, (tip, head), signature, f"Try {branch}\n"
         )
-        evidence = check_merge(self.project, self._branch.slug, tip, commit)
+        evidence = check_merge(
+            self.project, self._branch.slug, tip, commit, self._context.acceptance
+        )
         if not evidence.failures:
             return None
 
@@ -137,8 +163,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
             branch=self._branch,
             base=base,
             base_tip=tip,
-            source=head,
-            tree=merge.tree,
+            source=self._branch.read_head(),
             evidence=evidence,
         )
         return result or NotMerged(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from phasegate.checks.excerpt import format_names
+from phasegate.core.answer.prose import cut_markers
 from phasegate.core.machine.feature_events import (
     AnyFeatureEvent,
     DocumentsWritten,
@@ -12,21 +15,41 @@ from phasegate.core.machine.feature_events import (
     JobEnded,
     JobStarted,
     Merged,
+    PhasesFolded,
     ReportWritten,
+    ReviewWaived,
     ScopeViolated,
 )
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step, add_user_note
 from phasegate.core.machine.package_events import JobEndKind, failure_key
+from phasegate.core.machine.size_estimate import (
+    ESTIMATE_FILE,
+    ESTIMATE_PHASE,
+    fold_plan,
+    parse_estimate,
+)
+from phasegate.core.plan.acceptance import AcceptanceSeal
 from phasegate.core.plan.task_status import NO_STATUS, decode_task_statuses
 from phasegate.core.text.markdown_lines import collapse_whitespace
 from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
-from phasegate.core.workflow.workflows import gate_name
-from phasegate.engine.checks.manifest import describe_evidence
-from phasegate.engine.checks.phase_commands import run_phase_commands, sum_durations_s
+from phasegate.core.workflow.workflow_phases import gate_name
+from phasegate.engine.checks.acceptance import prove_acceptance_tests, wants_acceptance
+from phasegate.engine.checks.evidence_text import describe_evidence
+from phasegate.engine.checks.known_checks import hash_code_tree
+from phasegate.engine.checks.phase_commands import (
+    gather_review_evidence,
+    run_phase_commands,
+    sum_durations_s,
+)
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
-from phasegate.engine.jobs.step import CHECKS_RAN, AgentRequest, StepContext, StepResult
-from phasegate.engine.jobs.trail_notes import TrailNoteBuilder, make_check_entries
+from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult
+from phasegate.engine.jobs.trail_notes import (
+    TrailNoteBuilder,
+    make_check_entries,
+    make_checks_event,
+)
+from phasegate.engine.journal.entries import ACCEPTANCE_SEALED, AgentClaim
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
@@ -34,6 +57,7 @@ from phasegate.engine.project.secrets import collect_lent_secrets
 from phasegate.engine.steps.briefing import WRITER_ROLES, build_phase_job, writer_scope
 from phasegate.engine.steps.feature_merge import (
     clean_up_feature,
+    list_decisions,
     merge_feature,
     skipped_hook_notices,
 )
@@ -61,6 +85,7 @@ from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.merge import find_fork_point
 from phasegate.workspace.removal import remove_tree
 
+CODE_REVIEW = "08-code-review"
 REVIEWED_TREE_CHECK = "comparison with the reviewed commit"
 MAX_SUMMARY_CHARS = 2_000
 
@@ -72,7 +97,9 @@ class FeatureSteps:
         self._project = project
         self._branch = FeatureBranch(project, slug)
 
-    def run(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
+    def run(  # noqa: C901 - one case per step
+        self, feature: Feature, context: StepContext
+    ) -> StepResult[AnyFeatureEvent]:
         match feature.todo[0]:
             case Step.HARVEST:
                 return self._harvest_documents(feature, context)
@@ -82,17 +109,22 @@ class FeatureSteps:
                 return PackagePlanner(self._project, feature, context).add_fix_package()
             case Step.COMMANDS:
                 return self._run_commands(feature)
+            case Step.REVIEW if waived := self._find_waived_review(feature):
+                return StepResult((waived,))
             case Step.REPORT:
                 return self._write_report(feature, context)
             case Step.GATE:
-                return StepResult((self.check_gate(feature),))
+                return self.check_gate(feature)
             case Step.MERGE:
                 notes = TrailNoteBuilder(self._project, context.workers)
-                merged = merge_feature(self._project, feature, notes)
+                merged = merge_feature(self._project, feature, context, notes)
                 is_merged = isinstance(merged, Merged)
                 notices = skipped_hook_notices(self._project) if is_merged else ()
+                rows = (make_checks_event(notes.checks),) if is_merged and notes.checks else ()
 
-                return StepResult(events=(merged,), notices=notices, trail_notes=notes.entries)
+                return StepResult(
+                    events=(merged,), rows=rows, notices=notices, trail_notes=notes.entries
+                )
             case Step.PUBLISH | Step.AWAIT | Step.CLEAN_UP if (
                 feature.pull or feature.todo[0] is Step.PUBLISH
             ):
@@ -128,7 +160,7 @@ class FeatureSteps:
 
     def list_agent_requests(self, feature: Feature) -> tuple[AgentRequest, ...]:
         role = ROLE_BY_STEP.get(feature.todo[0])
-        if role is None or feature.open_job is not None:
+        if role is None or feature.open_job is not None or self._find_waived_review(feature):
             return ()
 
         is_retry = feature.asked_again or feature.retries
@@ -142,6 +174,8 @@ class FeatureSteps:
                 retries=feature.retries,
                 asked_again=feature.asked_again,
                 retry_reason=feature.workflow.reason if is_retry else "",
+                attempt=feature.retries + feature.asked_again + feature.pauses + feature.losses,
+                previous_answer=feature.last_answer,
             ),
         )
 
@@ -186,10 +220,22 @@ class FeatureSteps:
             folder=folder,
             commit=commit,
             artifacts=context.artifacts,
+            replies=_find_replies(feature, context),
+            evidence=self._find_evidence(feature, request, commit),
         )
         return assigned._replace(
             own_checkout=assignment if request.role in WRITER_ROLES else None,
             entries_before_start=context.check_entries,
+        )
+
+    def _find_evidence(self, feature: Feature, request: AgentRequest, commit: str) -> str:
+        """Return the evidence for a reviewer: of the phase's commands, or of the same tree."""
+        if request.role != "review" or feature.phase.work is not PhaseWork.REVIEW:
+            return feature.report
+
+        start = find_fork_point(self._project.repository, feature.base, commit)
+        return gather_review_evidence(
+            self._project, self._branch.slug, feature.phase.key, start, commit
         )
 
     def make_started_event(self, request: AgentRequest, assigned: JobAssignment) -> JobStarted:
@@ -205,13 +251,17 @@ class FeatureSteps:
         if request.role not in WRITER_ROLES:
             remove_tree(assigned.checkout)
 
+        text = answer.text
+        if job_end.outcome is not JobEndKind.UNREADABLE:
+            text = cut_markers(f"{request.previous_answer}\n{text}")
+
         event = JobEnded(
             job=assigned.job_id,
             end=job_end.outcome,
             reason=job_end.reason,
             remediation=job_end.remediation,
             verdict=answer.verdict,
-            text=answer.text,
+            text=text,
         )
         return StepResult((event,), job_end.rows)
 
@@ -236,8 +286,11 @@ class FeatureSteps:
         notes = TrailNoteBuilder(self._project, context.workers)
         assignment = self._assignment(feature)
         checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
-        scope = writer_scope(self._branch, "archive" if feature.closing else "plan")
+        role = "archive" if feature.closing else "plan"
+        scope = writer_scope(self._branch, role, self._branch.read_head())
         title = f"{assignment.work_id}: documents, round {feature.round}"
+        if feature.closing:
+            title = "Update the changelog"
         changes = AgentChanges(
             checkout,
             scope,
@@ -268,6 +321,9 @@ class FeatureSteps:
         required = () if feature.closing else feature.phase.artifacts
         present = self._branch.find_present_documents(required)
         missing = tuple(name for name in required if name not in present)
+        if feature.closing:
+            self._write_decisions("\n".join((feature.decisions, *context.user_answers)))
+
         head = self._branch.read_head()
 
         return StepResult(
@@ -278,6 +334,52 @@ class FeatureSteps:
             ),
             trail_notes=notes.entries,
         )
+
+    def _write_decisions(self, decisions: str) -> None:
+        """Add the user's decisions to the specification: it describes what was built."""
+        documents = self._branch.read_documents(self._branch.list_documents())
+        name = next((name for name in ("spec.md", "proposal.md") if name in documents), "")
+        section = list_decisions(decisions)
+        if name and section and section not in documents[name]:
+            text = f"{documents[name].rstrip()}\n{section}"
+            self._branch.commit_files(
+                {f"{self._branch.folder}/{name}": text.encode()}, f"archive: decisions in {name}\n"
+            )
+
+    def find_folded_phases(self, feature: Feature) -> tuple[PhasesFolded, ...]:
+        """Return the event that folds the planning phases, if the quick scan estimates little.
+
+        Anything unclear means: all phases.
+        """
+        if not feature.fits_size or feature.phase.key != ESTIMATE_PHASE:
+            return ()
+        if fold_plan(feature.plan) is None:
+            return ()
+
+        blob = self._branch.list_documents().get(ESTIMATE_FILE)
+        texts = self._branch.read_documents({ESTIMATE_FILE: blob}) if blob else {}
+        estimate = parse_estimate(texts.get(ESTIMATE_FILE, ""))
+        if estimate is None or not estimate.is_small:
+            return ()
+
+        return (
+            PhasesFolded(
+                f"the quick scan estimates a {estimate.size} change, {estimate.risk} risk"
+            ),
+        )
+
+    def _find_waived_review(self, feature: Feature) -> ReviewWaived | None:
+        """Return the event that skips a review of what was already reviewed as a package."""
+        name = feature.sole_reviewed_package
+        if feature.todo[0] is not Step.REVIEW or feature.phase.key != CODE_REVIEW or not name:
+            return None
+
+        head = self._branch.read_head()
+        reviewed = hash_code_tree(self._project, feature.reviewed_commits[name])
+        if hash_code_tree(self._project, head) != reviewed:
+            return None
+
+        return ReviewWaived(name, head)
 
     def _run_commands(self, feature: Feature) -> StepResult[AnyFeatureEvent]:
         """Run the commands of a phase.
@@ -290,13 +392,10 @@ class FeatureSteps:
         head = self._branch.read_head()
         start = find_fork_point(self._project.repository, feature.base, head)
         event, evidence = run_phase_commands(
-            self._project, self._branch.slug, start, head, commands
+            self._project, self._branch.slug, phase.key, start, head, commands
         )
         document = self._project.document_store.put(describe_evidence(evidence).encode())
-        row = NewEvent(
-            CHECKS_RAN,
-            msgspec.json.encode(make_check_entries(evidence, head, document, self._project.now())),
-        )
+        row = make_checks_event(make_check_entries(evidence, head, document, self._project.now()))
 
         return StepResult(
             events=(event,), rows=(row,), command_durations_s=sum_durations_s(evidence)
@@ -327,9 +426,10 @@ class FeatureSteps:
         }
         return render_report("implementation", values)
 
-    def check_gate(self, feature: Feature) -> GateChecked:
+    def check_gate(self, feature: Feature) -> StepResult[AnyFeatureEvent]:
         """Check the gate of the phase: its documents, the plan of tasks and the reviewed commit.
 
+        Acceptance tests that were written in this phase are proven and sealed.
         The branch must still be at the reviewed commit: another process may have moved it.
         """
         branch = self._branch
@@ -355,12 +455,26 @@ class FeatureSteps:
                 f"changed on {branch.name} after its review: {format_names(changed_later)}",
             )
 
+        rows: tuple[NewEvent, ...] = ()
+        notices: tuple[str, ...] = ()
+        runner = wants_acceptance(self._project, feature, head)
+        if isinstance(runner, str):
+            notices = (f"no acceptance tests are sealed: {runner}",)
+        elif runner is not None:
+            proven = prove_acceptance_tests(branch, head)
+            checks["acceptance tests"] = isinstance(proven, AcceptanceSeal)
+            if isinstance(proven, AcceptanceSeal):
+                rows = (NewEvent(ACCEPTANCE_SEALED, msgspec.json.encode(proven)),)
+            else:
+                problems = (*problems, *proven)
+
         text = "\n".join(problems)
         results = f"{present} {checks} {dict(feature.commands)} {feature.verdict}"
 
-        return GateChecked(
+        event = GateChecked(
             present, checks, text, failure_key(f"{results}\n{text}\n{feature.report}")
         )
+        return StepResult((event,), rows, notices)
 
     # --- helpers
 
@@ -380,6 +494,14 @@ class FeatureSteps:
         )
 
 
+def _find_replies(feature: Feature, context: StepContext) -> str:
+    """Return what the author answered to the findings: the writer, or the last fix package."""
+    if feature.phase.work is PhaseWork.PLANNING or not context.claims:
+        return feature.replies
+    last = context.claims[-1]
+    return f"{last.package}: {last.said.summary or ''}"
+
+
 def _render_package_row(row: PackageRow) -> str:
     tasks = decode_task_statuses(row.tasks)
     done = sum(status == "COMPLETED" for status in tasks.values())
@@ -389,11 +511,8 @@ def _render_package_row(row: PackageRow) -> str:
 
 
 def _render_package_section(row: PackageRow, context: StepContext) -> str:
-    """Render a package's task statuses and its agents' summaries of the last round."""
-    claims = select_latest_claims(
-        [one for one in context.claims if one.package == row.id], row.round
-    )
-    summary = " ".join(one.said.summary or "" for one in claims).replace("<", "&lt;")
+    """Render a package's task statuses and its agents' summaries, round by round."""
+    summary = _summarize_rounds([one for one in context.claims if one.package == row.id])
     tasks = "\n".join(
         f"| {name} | {status or NO_STATUS} |"
         for name, status in decode_task_statuses(row.tasks).items()
@@ -403,10 +522,22 @@ def _render_package_section(row: PackageRow, context: StepContext) -> str:
         "WP_ID": row.id,
         "TITLE": collapse_whitespace(row.title),
         "TASKS": tasks,
-        "SUMMARY": collapse_whitespace(summary)[:MAX_SUMMARY_CHARS] or "-",
+        "SUMMARY": summary.replace("<", "&lt;") or "-",
     }
 
     return render_report(template, values)
+
+
+def _summarize_rounds(claims: Sequence[AgentClaim]) -> str:
+    """Return the summary of the work, followed by what later rounds changed."""
+    parts: list[str] = []
+    for round_ in dict.fromkeys(claim.round for claim in claims):
+        latest = select_latest_claims(claims, round_)
+        text = collapse_whitespace(" ".join(one.said.summary or "" for one in latest))
+        if text:
+            parts.append(f"Round {round_}: {text}" if parts else text)
+
+    return " ".join(parts)[:MAX_SUMMARY_CHARS]
 
 
 def _report_file_name(feature: Feature) -> str:
@@ -420,13 +551,17 @@ def _render_review_report(feature: Feature) -> str:
     commands = (
         f"{name} {'passed' if passed else 'failed'}" for name, passed in feature.commands.items()
     )
+    verdict = str(feature.verdict or "none")
+    if feature.is_review_waived:
+        verdict = "not needed: every check passed, and none is worse than on the base"
+
     return render_report(
         "review",
         {
             "GATE": gate_name(feature.phase.key),
             "PHASE": feature.phase.key,
             "ROUND": str(feature.workflow.round),
-            "VERDICT": str(feature.verdict or "none"),
+            "VERDICT": verdict,
             "COMMANDS": ", ".join(commands) or "none",
             "REPORT": feature.report,
         },

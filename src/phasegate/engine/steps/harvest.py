@@ -6,6 +6,7 @@ Changes are checked against the scope, committed, and summarized in remarks for 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 
 from phasegate.checks.secrets import find_secrets
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
@@ -23,6 +24,7 @@ from phasegate.engine.checks.manifest import find_added_lines
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN
 from phasegate.engine.jobs.step import StepContext, StepResult
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
+from phasegate.engine.journal.entries import ScopeException
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.workplace import PackageWorkspace
@@ -33,12 +35,13 @@ from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_files import DiskEntry
 from phasegate.workspace.checkout_lifecycle import UnsavedWork, reset_checkout
 from phasegate.workspace.commit_log import commits_between
-from phasegate.workspace.harvest import Harvest, harvest_checkout
+from phasegate.workspace.harvest import Harvest, HarvestConflict, harvest_checkout
 from phasegate.workspace.leaked_secrets import find_leaks
 from phasegate.workspace.merge import AlreadyMerged, MergeConflict, prepare_merge
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.refs import RefMoved, missing_branch_error
 from phasegate.workspace.tree_diff import diff_trees
+from phasegate.workspace.user_checkout import Obstacle
 
 
 def harvest_package(
@@ -75,7 +78,18 @@ def harvest_package(
 
     violations = violations or tuple(_find_conflicting_lock_files(changes))
     if violations:
-        return StepResult((Harvested(violations=violations),), trail_notes=notes.entries)
+        name = workspace.package.work_package_id
+        outside = list(dict.fromkeys(path for one in changes for path in one.list_outside_paths()))
+        allow = "; ".join(
+            f"phasegate scope allow {name} {quote(path)} --reason '...'"
+            for path in outside[:MAX_NAMES_SHOWN]
+        )
+        remedy = (
+            f"see it: phasegate show {name} --diff. Accept the work as it is: {allow}; then "
+            "resolve and run. Or tell the agent what to do instead: resolve"
+        )
+        event = Harvested(violations=violations, remedy=remedy if outside else "")
+        return StepResult((event,), trail_notes=notes.entries)
 
     leaks: list[str] = []
     kept = []
@@ -95,10 +109,11 @@ def harvest_package(
 
     harvests = [one.commit_to_branch() for one in changes]
     remarks = (
+        *map(_describe_exception, context.scope_exceptions),
         *(remark for one in changes for remark in one.remarks()),
         *_renamed_commit_remarks(workspace, harvests),
     )
-    remarks_document = write_remarks(
+    remarks_document = store_remarks(
         workspace.project, remarks, workspace.evidence_path(run.round, ".remarks")
     )
     first = changes[0].checkout
@@ -123,8 +138,11 @@ def _describe_leak(location: str) -> str:
     return f"{location}: contains a key that was given to the agent"
 
 
-def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
-    """Store these remarks as a document for the reviewer; return its name, if any."""
+def store_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
+    """Store remarks or claims as a document for the reviewer, with the file name `name`.
+
+    Returns the hash of the document; empty if there are no remarks.
+    """
     if remarks:
         return project.document_store.put(
             "".join(f"- {remark}\n" for remark in remarks).encode(), name
@@ -150,6 +168,15 @@ def _renamed_commit_remarks(
         yield render_note(
             "renamed", WP_ID=workspace.package.work_package_id, COMMITS=summarize_paths(titles)
         )
+
+    defused = [
+        one.message.partition("\n")[0]
+        for harvest in harvests
+        for one in harvest.commits
+        if one.defused
+    ]
+    if defused:
+        yield render_note("defused", COMMITS=summarize_paths(defused))
 
 
 def _add_owner(workspace: PackageWorkspace, index: int, violation: str) -> str:
@@ -231,6 +258,16 @@ class AgentChanges:
         )
         yield from map(self._lent_secrets.redact, render_violations(outside))
 
+    def list_outside_paths(self) -> list[str]:
+        """Return the paths that an exception of the user could allow."""
+        if isinstance(self._observation, CheckoutTooLarge):
+            return []
+
+        outside = find_violations(
+            self._observation.changes, self._scope, self._observation.tracked_files
+        )
+        return [one.path for one in outside if one.path.isprintable()]
+
     def find_leaks(self) -> Iterator[str]:
         """Yield the places that contain a key that was passed to the agent."""
         if not isinstance(self._observation, CheckoutTooLarge):
@@ -269,9 +306,19 @@ class AgentChanges:
         if isinstance(harvest, RefMoved) and harvest.actual is None:
             raise missing_branch_error(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(harvest, Harvest):
-            raise StateConflict(f"the changes could not be collected: {harvest}", "try again")
+            raise StateConflict(
+                f"the changes could not be collected: {_describe_obstacle(harvest)}", "try again"
+            )
 
         return harvest
+
+
+def _describe_obstacle(obstacle: RefMoved | HarvestConflict | Obstacle) -> str:
+    if isinstance(obstacle, RefMoved):
+        return f"another process moved {obstacle.ref}"
+    if isinstance(obstacle, HarvestConflict):
+        return f"another process changed {', '.join(obstacle.paths)}"
+    return f"{obstacle.folder}: {obstacle.reason}"
 
 
 _MAX_ATTEMPTS = 5
@@ -333,3 +380,8 @@ def _merge_branch(branch: FeatureBranch, source: str) -> None:
             return
 
     raise StateConflict(f"{target} was updated concurrently too often", "run again")
+
+
+def _describe_exception(one: ScopeException) -> str:
+    """Describe a path outside of the scope that the user has allowed, for the reviewer."""
+    return f"{one.path} was added to the scope by {one.by.person or 'the user'}: {one.reason}"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 
 from phasegate.core.detection.language_facts import collect_language_facts
 from phasegate.core.plan.requirements import read_spec
 from phasegate.core.plan.work_package import WorkPackage
+from phasegate.core.text.markdown_lines import iter_markdown_lines
 from phasegate.core.text.yaml_nodes import MalformedDocument
 from phasegate.engine.checks.detect import read_project_files
 from phasegate.engine.checks.manifest import choose_profile
-from phasegate.engine.checks.plan import make_check_plans
-from phasegate.engine.journal.package import PlannedPackage, read_planned_packages
+from phasegate.engine.journal.package import PlannedPackage
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
+from phasegate.engine.steps.project_context import list_commands
 from phasegate.engine.steps.workplace import resolve_branch_and_head
 from phasegate.prompts.front_matter import read_document
 from phasegate.prompts.package_writer import PackagePlan, complete_document, has_all_sections
 
+_MAX_HEADINGS = 4
 PLANNING_DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md")
 
 
@@ -38,19 +41,18 @@ def build_package_plan(
         project, package.profile, (path for path in files.paths if "/" not in path)
     )
     facts = collect_language_facts(profile.name if profile else "", files)
-    commands = {
-        f"{name} in {check.plan.root}" if check.plan.root else name: line
-        for check in make_check_plans(project, package, commit, commit)
-        for name, line in check.plan.commands.items()
-        if line
-    }
+    commands = list_commands(branch, package, commit)
+    merge = project.config.merge
 
     return PackagePlan(
         created="",
         base_branch=branch.name,
         commands=commands,
         requirement_texts=extract_requirement_texts(texts.get("spec.md", "")),
-        documents=tuple(name for name in PLANNING_DOCUMENTS if name in texts),
+        documents={
+            name: read_headings(texts[name]) for name in PLANNING_DOCUMENTS if name in texts
+        },
+        opens_pull_request=merge.mode == "pull-request" and merge.per == "package",
         profile=profile,
         layout=facts.layout,
         pinned=facts.pinned,
@@ -83,13 +85,22 @@ def complete_package_document(
     plan = msgspec.structs.replace(
         build_package_plan(branch, package, commit, texts),
         created=next(iter(record.events(branch.slug))).ts,
-        package_ids=tuple(read_planned_packages(record, branch.slug)),
         timeout_s=int(timeout_s),
     )
 
     return planned_package._replace(
         document=complete_document(planned_package.document, package, plan)
     )
+
+
+def read_headings(text: str) -> tuple[str, ...]:
+    """Return the first headings of level two of a document."""
+    headings = (
+        line.text.removeprefix("## ")
+        for line in iter_markdown_lines(text)
+        if line.fence_info is None and line.text.startswith("## ")
+    )
+    return tuple(islice(headings, _MAX_HEADINGS))
 
 
 def extract_requirement_texts(spec: str) -> dict[str, str]:

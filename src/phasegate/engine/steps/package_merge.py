@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phasegate.core.machine.package_events import AnyPackageEvent, PackageMerged, PackageNotMerged
-from phasegate.engine.checks.manifest import PackageChecker, describe_evidence, describe_failures
+from phasegate.engine.checks.evidence_text import describe_evidence, describe_failures
+from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.jobs.step import StepResult, UnitWorker
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.steps.harvest import summarize_paths
@@ -59,9 +60,10 @@ def prepare_package_merge(
     if merge.target_commit != workspace.base_commit():
         # Compare with the current head of the target: this package is not responsible for what
         # other packages merged since it started.
-        evidence = PackageChecker(workspace.project, package, merge.target_commit).check_commit(
-            merge.commit
+        checker = PackageChecker(
+            workspace.project, package, merge.target_commit, workspace.approved
         )
+        evidence = checker.check_commit(merge.commit)
         notes.add_checks(
             evidence,
             merge.commit,

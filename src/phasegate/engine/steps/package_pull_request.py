@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from phasegate.core.forge.pull_request import PullBodyParts, make_pull_title, render_pull_body
+from phasegate.core.forge.outgoing_text import make_pull_title
+from phasegate.core.forge.pull_request import PullBodyParts, render_pull_body
 from phasegate.core.machine.package_events import (
     AnyPackageEvent,
     PackageHeld,

@@ -7,6 +7,7 @@ from itertools import islice
 import msgspec
 
 from phasegate.config.settings import FinalReview, MergeMode, MergePer
+from phasegate.core.answer.prose import cut_markers, cut_result
 from phasegate.core.machine.package_events import (
     AnyPackageEvent,
     CheckoutsRemoved,
@@ -22,7 +23,8 @@ from phasegate.core.machine.package_state import AGENT_STEPS, PackageAction, Pac
 from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
-from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult
+from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult, UnitWorker
+from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.briefing import build_package_job
@@ -36,6 +38,7 @@ from phasegate.engine.steps.harvest import harvest_package
 from phasegate.engine.steps.package_merge import merge_package
 from phasegate.engine.steps.validate import (
     build_claim_events,
+    compare_failure_claims,
     select_latest_claims,
     validate_commit,
 )
@@ -63,8 +66,22 @@ def uses_package_pull_requests(project: Project) -> bool:
     return merge.mode is MergeMode.PULL_REQUEST and merge.per is MergePer.PACKAGE
 
 
+MAX_ANSWER_CHARS = 20_000
 # Task statuses that are recorded per answer; an agent may report any number.
 MAX_TASK_STATUSES = 1_000
+
+
+def _select_stored_answer(request: AgentRequest, job_end: JobEnd) -> str:
+    """Return the text of an answer that later prompts need.
+
+    These are the implementer's replies to findings, and an answer that could not be used.
+    """
+    text = job_end.answer.text
+    if job_end.outcome is JobEndKind.UNREADABLE:
+        return text[-MAX_ANSWER_CHARS:]
+    if job_end.outcome is JobEndKind.DONE and request.role == PackageStep.IMPLEMENT:
+        return cut_result(f"{request.previous_answer}\n{text}")[:MAX_ANSWER_CHARS]
+    return ""
 
 
 class PackageSteps:
@@ -85,6 +102,8 @@ class PackageSteps:
         self._observed_rounds: set[int] = set()
 
     def run(self, run: PackageRun, context: StepContext) -> StepResult[AnyPackageEvent]:
+        self._workspace.approved = tuple(one.path for one in context.scope_exceptions)
+        self._workspace.acceptance = context.acceptance
         match run.step:
             case PackageStep.PREPARE:
                 return self._prepare()
@@ -94,9 +113,7 @@ class PackageSteps:
                 )
             case PackageStep.VALIDATE:
                 claims = select_latest_claims(context.claims, run.round)
-                return validate_commit(
-                    self._workspace, run.round, run.commit, claims, context.workers
-                )[1]
+                return validate_commit(self._workspace, run.round, run.commit, claims, context)[1]
             case PackageStep.CHECK_ATTEMPT:
                 return judge_attempt(self._workspace, run, context)
             case PackageStep.SELECT_ATTEMPT:
@@ -180,6 +197,8 @@ class PackageSteps:
             retries=pending.retries,
             asked_again=pending.asked_again,
             retry_reason=pending.reason,
+            attempt=pending.retries + pending.asked_again + pending.pauses + pending.losses,
+            previous_answer=pending.answer,
         )
 
         if run.step is PackageStep.IMPLEMENT and run.contest.entrants:
@@ -203,11 +222,12 @@ class PackageSteps:
         job: str,
         context: StepContext,
     ) -> JobAssignment:
+        self._workspace.acceptance = context.acceptance
         workspace = self._workspace_for(request)
         user_message = "\n".join(filter(None, (self._user_message, *context.user_answers)))
 
         if request.role == PackageStep.COMPARE:
-            assigned = assign_comparison(workspace, run, request, agent, job)
+            assigned = assign_comparison(workspace, run, request, agent, job, user_message)
             # The package has no checkout yet, only its attempts have.
             start = workspace.for_attempt(request.candidates[0]).base_commit()
             write_state_file(assigned.checkout, context.state_json, workspace.blobs_of(start))
@@ -266,6 +286,7 @@ class PackageSteps:
             reason=job_end.reason,
             remediation=job_end.remediation,
             cleanup=job_end.cleanup_required,
+            answer=_select_stored_answer(request, job_end),
         )
 
         if request.role == PackageStep.COMPARE:
@@ -279,7 +300,7 @@ class PackageSteps:
             if not verdict or job_end.outcome is not JobEndKind.DONE:
                 return StepResult((end,), job_end.rows)
 
-            text = job_end.answer.text
+            text = cut_markers(f"{request.previous_answer}\n{job_end.answer.text}")
             is_delta = assigned.saved_tokens > 0
             reviewed = Reviewed(verdict, text, is_delta, failure_key(text))
             return StepResult((end, reviewed), job_end.rows)
@@ -288,10 +309,22 @@ class PackageSteps:
         end = msgspec.structs.replace(
             end, tasks=tuple(islice(job_end.answer.task_statuses.items(), MAX_TASK_STATUSES))
         )
-        kept = self._reset_after_job(self._workspace_for(request), request.agent_index, job_end)
-        claims = build_claim_events(self._workspace, assigned, request.agent_index, job_end)
+        index = request.agent_index
+        workspace = self._workspace_for(request)
+        worker = UnitWorker(assigned.job_id, assigned.agent, index)
+        notes = TrailNoteBuilder(workspace.project, (worker,))
+        claims = (
+            *build_claim_events(self._workspace, assigned, index, job_end),
+            *compare_failure_claims(workspace, assigned, index, job_end, notes),
+        )
+        kept = self._reset_after_job(workspace, index, job_end, notes)
 
-        return StepResult(events=(end,), rows=(*job_end.rows, *claims), notices=kept)
+        return StepResult(
+            events=(end,),
+            rows=(*job_end.rows, *claims),
+            notices=kept,
+            trail_notes=notes.entries,
+        )
 
     def _workspace_for(self, request: AgentRequest) -> PackageWorkspace:
         if request.is_attempt:
@@ -299,13 +332,15 @@ class PackageSteps:
         return self._workspace
 
     def _reset_after_job(
-        self, workspace: PackageWorkspace, index: int, ended: JobEnd
+        self, workspace: PackageWorkspace, index: int, ended: JobEnd, notes: TrailNoteBuilder
     ) -> tuple[str, ...]:
         if ended.cleanup_required:
-            reset = reset_checkout(workspace.ensure_checkout(index), workspace.checkout_options())
+            checkout = workspace.ensure_checkout(index)
+            reset = reset_checkout(checkout, workspace.checkout_options())
             # The package is blocked: the user has to decide about the checkout.
             if isinstance(reset, UnsavedWork):
                 return (f"{reset.folder} is not reset: {reset.reason}",)
+            notes.add_reset(checkout.folder)
         elif ended.outcome is not JobEndKind.DONE:
             # After DONE, the harvest inspects the git directory first.
             workspace.disarm_checkout(index)

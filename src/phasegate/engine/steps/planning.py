@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from phasegate.core.plan.planning import plan_packages, read_guidance
 from phasegate.core.plan.tasks import TaskList, parse_tasks
 from phasegate.core.plan.work_package import Deliverables, WorkPackage
 from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
-from phasegate.core.workflow.workflows import gate_name
+from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.checks.manifest import choose_profile
 from phasegate.engine.jobs.step import StepContext, StepResult
 from phasegate.engine.journal.package import (
@@ -33,7 +33,8 @@ from phasegate.prompts.package_reader import load_package
 from phasegate.prompts.package_writer import render_package
 from phasegate.prompts.profiles import Profile
 from phasegate.prompts.shipped_texts import render_note
-from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.commit_log import list_blobs, list_changed_paths
+from phasegate.workspace.repository import resolve_commit
 
 _MAX_PROBLEMS = 20
 
@@ -169,11 +170,8 @@ class PackagePlanner(NamedTuple):
     def _make_fix_package(self, packages: Iterable[WorkPackage]) -> WorkPackage:
         others = list(packages)
         number = 1 + max(one.sequence for one in others)
-        scope = dict.fromkeys(path for one in others for path in one.file_scope)
         kinds = {
-            kind: tuple(
-                dict.fromkeys(path for one in others for path in getattr(one.deliverables, kind))
-            )
+            kind: _join_lists(getattr(one.deliverables, kind) for one in others)
             for kind in ("code", "tests", "documentation")
         }
 
@@ -186,9 +184,13 @@ class PackagePlanner(NamedTuple):
             title=self._fix_title,
             feature_slug=self.branch.slug,
             feature_title=self._feature_title,
-            file_scope=tuple(scope),
+            file_scope=_join_lists(
+                (*(one.file_scope for one in others), self._list_new_base_files())
+            ),
             deliverables=Deliverables(**kinds),
-            requirements=tuple(dict.fromkeys(name for one in others for name in one.requirements)),
+            # The findings decide which of them change
+            may_stay_unchanged=tuple(path for paths in kinds.values() for path in paths),
+            requirements=_join_lists(one.requirements for one in others),
             mission=render_note(
                 "asked" if self._is_requested_by_user else "fix",
                 GATE=self._finding_source,
@@ -196,7 +198,26 @@ class PackagePlanner(NamedTuple):
             ),
             profile=others[0].profile,
             checks=others[0].checks,
+            allowed_dependencies=_join_lists(one.allowed_dependencies for one in others),
+            forbidden_dependencies=_join_lists(one.forbidden_dependencies for one in others),
+            frozen_files=tuple(
+                path
+                for path in others[0].frozen_files
+                if all(path in one.frozen_files for one in others)
+            ),
         )
+
+    def _list_new_base_files(self) -> tuple[str, ...]:
+        """Return the files that came to the base since the feature began, after a failed merge.
+
+        The fix may need them: the feature's branch has been merged with them.
+        """
+        repository = self.project.repository
+        head = self.branch.read_head()
+        base = resolve_commit(repository, f"{head}^2")
+        if not self._is_sent_back or base is None:
+            return ()
+        return tuple(list_changed_paths(repository, f"{head}^1", base))
 
     def _packages_from_tasks(
         self, tasks: TaskList, texts: Mapping[str, str]
@@ -208,6 +229,7 @@ class PackagePlanner(NamedTuple):
             feature_title=self._feature_title,
             profile=profile.name if profile else "",
             guidance=read_guidance(texts.get("plan.md", "")),
+            max_packages=self.project.config.run.packages,
         )
 
     def _write_documents(
@@ -236,7 +258,6 @@ class PackagePlanner(NamedTuple):
         plan = replace(
             plan,
             created=self.context.started_at,
-            package_ids=tuple(package.work_package_id for package in packages),
             timeout_s=int(
                 choose_agent(self.project, "implement", self.feature.phase.key).settings.timeout_s
             ),
@@ -258,6 +279,10 @@ class PackagePlanner(NamedTuple):
     def _detect_profile(self) -> Profile | None:
         paths = list_blobs(self.project.repository, self.branch.read_head())
         return choose_profile(self.project, "", (path for path in paths if "/" not in path))
+
+
+def _join_lists(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str]]:

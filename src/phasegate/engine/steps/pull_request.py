@@ -25,8 +25,10 @@ from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome, PullSpec
+from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.remote import PushResult, fetch_branch, get_remote_branch, push_branch
 from phasegate.workspace.repository import Repository, is_ancestor, resolve_commit
+from phasegate.workspace.tree_diff import resolve_tree
 
 _MAX_TITLE_CHARS = 120
 
@@ -269,12 +271,15 @@ class PullRequestSteps(ABC, Generic[E]):
         repository = self.project.repository
         tip = fetch_branch(repository, self.remote, base)
         if tip and commit and _is_contained(repository, commit, tip):
-            return self.finish_merge(commit)
+            if _has_changes(repository, self.target.head, commit):
+                return self.finish_merge(commit)
+            missing = f"the changes of {self.target.branch} are not in it"
+        else:
+            missing = f"{base} on the forge does not contain it"
 
         return self.hold(
             ForgeProblem(
-                f"the forge reports a merge as {commit[:12] or 'nothing'}, "
-                f"but {base} on the forge does not contain it",
+                f"the forge reports a merge as {commit[:12] or 'nothing'}, but {missing}",
                 "check the forge, then resolve",
             )
         )
@@ -289,6 +294,18 @@ class PullRequestSteps(ABC, Generic[E]):
 def _is_contained(repository: Repository, commit: str, head: str) -> bool:
     """Return whether a commit, which the local repository may lack, is in the history of a head."""
     return resolve_commit(repository, commit) is not None and is_ancestor(repository, commit, head)
+
+
+def _has_changes(repository: Repository, head: str, commit: str) -> bool:
+    """Return whether a commit contains the work of a head.
+
+    A squash or a rebase leaves the head out of the history: then merging it must change nothing.
+    """
+    if is_ancestor(repository, head, commit):
+        return True
+
+    merged = merge_trees(repository, commit, head)
+    return not merged.conflicts and merged.tree == resolve_tree(repository.place(), commit)
 
 
 def delete_remote_branch(

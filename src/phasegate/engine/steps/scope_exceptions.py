@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.core.paths.own_folders import OWN_FOLDERS
-from phasegate.core.paths.scope import PROTECTED_PATTERNS, find_entry_problem, is_protected
+from phasegate.core.paths.scope import find_entry_problem, is_protected
+from phasegate.core.paths.steering_files import PROTECTED_PATTERNS
 from phasegate.core.plan.work_package import WorkPackage, find_scope_entry_problem
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin

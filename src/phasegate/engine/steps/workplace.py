@@ -11,6 +11,7 @@ from phasegate.core.agents.secrets import SecretMatcher
 from phasegate.core.paths.glob import is_pattern
 from phasegate.core.paths.own_folders import OWN_FOLDERS
 from phasegate.core.paths.scope import Scope
+from phasegate.core.plan.acceptance import SealedTests
 from phasegate.core.plan.work_package import WorkPackage, split_evenly
 from phasegate.engine.checks.manifest import choose_profile
 from phasegate.engine.checks.run_baseline import BaseTree
@@ -37,7 +38,11 @@ from phasegate.workspace.objects import Signature
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.removal import place_file, place_folder, remove_tree
 from phasegate.workspace.repository import read_user_identity
-from phasegate.workspace.worktree_include import copy_included_files, list_included_files
+from phasegate.workspace.worktree_include import (
+    INCLUDE_FILE_NAME,
+    copy_included_files,
+    list_included_files,
+)
 
 STATE_FOLDER, _, STATE_NAME = STATE_PATH.partition("/")
 
@@ -63,6 +68,10 @@ class PackageWorkspace:
         self._attempt = attempt
         self.package = planned_package.package
         self.document = planned_package.document
+        # Paths and dependencies that the user permits besides those of the package
+        self.approved: tuple[str, ...] = ()
+        # The sealed acceptance tests, with the requirements that the package completes
+        self.acceptance: SealedTests | None = None
         self.blobs_of = lru_cache(maxsize=4)(lambda commit: list_blobs(project.repository, commit))
 
     @cached_property
@@ -94,7 +103,10 @@ class PackageWorkspace:
         return Assignment(package.feature_slug, package.work_package_id, shared, self._attempt)
 
     def for_attempt(self, number: int) -> PackageWorkspace:
-        return PackageWorkspace(self.project, self._planned_package, 1, self.phase, number)
+        attempt = PackageWorkspace(self.project, self._planned_package, 1, self.phase, number)
+        attempt.approved = self.approved
+        attempt.acceptance = self.acceptance
+        return attempt
 
     def checkout_options(self) -> CheckoutOptions:
         signature = self.signature()
@@ -291,11 +303,13 @@ def make_checkout_preparer(project: Project, package: WorkPackage) -> CheckoutPo
             return NO_PLACED_FILES
 
         placed = base.copy_setup(folder, home)
-        included = copy_included_files(
-            project.root,
-            list_included_files(project.repository, base.user_commit, own_folders),
-            folder,
+        files = list_included_files(
+            project.repository,
+            base.user_commit,
+            own_folders,
+            lambda patterns: project.trust.accepts_text(INCLUDE_FILE_NAME, patterns),
         )
+        included = copy_included_files(project.root, files, folder)
 
         return placed._replace(
             paths=tuple(

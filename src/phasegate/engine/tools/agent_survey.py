@@ -11,18 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.agents.programs.command import resolve_repository_files
 from phasegate.agents.run.proxy import EgressPolicy
 from phasegate.agents.run.secret_values import is_secret_name
-from phasegate.agents.run.version import ProgramVersion, probe_version
-from phasegate.config import AgentSettings, Config, load_config
+from phasegate.agents.run.version import ProgramVersion
 from phasegate.config.acp_registry import resolve_harness_row
 from phasegate.config.cross_checks import PROMPT_PHASES
-from phasegate.config.settings import SandboxMode
+from phasegate.config.load import load_config
+from phasegate.config.settings import AgentSettings, Config, SandboxMode
 from phasegate.core.agents.harnesses import ACP, HARNESSES, SCRIPTED, HarnessRow
 from phasegate.core.agents.hosts import ANY_HOST
 from phasegate.core.agents.roles import choose_agent_for_role
 from phasegate.core.text.versions import VersionStatus, compare_version
+from phasegate.engine.jobs.agent_version import read_agent_version
 from phasegate.engine.project.agents import (
     can_start_agent,
     find_agent_program,
@@ -39,7 +39,6 @@ MAX_CONCURRENT = 4
 NO_SIGN_IN = "neither a sign-in nor a key was found"
 # Phase of roles that have only one
 _PHASE_BY_ROLE = {"implement": "06-implementation", "review": "06-implementation"}
-_NO_VERSION = ProgramVersion(problem="the program cannot report it")
 
 
 class FolderConfig(NamedTuple):
@@ -100,7 +99,7 @@ def survey_agents(folder: FolderConfig) -> tuple[AgentSurvey, ...]:
         versions = dict(
             zip(
                 agents,
-                pool.map(lambda agent: _read_version(folder, agent), agents.values()),
+                pool.map(lambda agent: read_agent_version(folder, agent), agents.values()),
                 strict=True,
             )
         )
@@ -168,19 +167,6 @@ def _survey_agent(
     )
 
 
-def _read_version(folder: FolderConfig, agent: AgentSettings) -> ProgramVersion:
-    """Run the program in the strictest sandbox to read its version: it needs no network."""
-    arguments = HARNESSES[agent.harness].version_arguments
-    path = find_agent_program(folder, agent)
-    if path is None:
-        return ProgramVersion(problem="program not found")
-    if not arguments:
-        return _NO_VERSION
-
-    _, *own = resolve_repository_files(folder.root, agent.command or get_agent_command(agent)[:1])
-    return probe_version((path, *own, *arguments), choose_level(None, needs_network=False))
-
-
 def _choose_level(config: Config, agent: AgentSettings) -> tuple[SandboxLevel | None, str]:
     """Return the sandbox level of the agent's jobs, or why the configured one is unavailable."""
     sandbox = config.run.sandbox
@@ -196,9 +182,9 @@ def _reachable_hosts(
 ) -> tuple[str, ...]:
     if agent.harness == SCRIPTED or level is None:
         return ()
-    is_known = EgressPolicy(row, agent.allowed_hosts, ()).has_known_hosts
-    if can_restrict_hosts(level, is_known):
-        return (*row.hosts, *agent.allowed_hosts)
+    policy = EgressPolicy(row, agent.allowed_hosts, ())
+    if can_restrict_hosts(level, not policy.allows_everything):
+        return policy.list_hosts(level)
     return (ANY_HOST,)
 
 

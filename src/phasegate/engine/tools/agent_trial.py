@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents.port import Usage
-from phasegate.config import AgentSettings
 from phasegate.config.cross_checks import suggest_name
+from phasegate.config.settings import AgentSettings
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.engine.drive.local_context import open_local_context
@@ -29,8 +29,8 @@ from phasegate.engine.project.project import Project
 from phasegate.engine.tools.agent_survey import find_missing_sign_in
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.shipped_texts import render_instructions
+from phasegate.storage.journal_store import Store
 from phasegate.storage.row_events import job_started_event
-from phasegate.storage.store import Store
 from phasegate.workspace.export import export_tree
 from phasegate.workspace.objects import NewCommit, Signature, write_commits
 from phasegate.workspace.removal import remove_tree

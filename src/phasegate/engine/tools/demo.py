@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import Project, Store, open_project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.sandbox.environment import build_environment
 from phasegate.sandbox.run_program import run_program
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.rows import JobRow
+from phasegate.storage.verify_audit import verify_audit
 
 DemoCheck = tuple[str, bool]
 
@@ -36,7 +36,7 @@ def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> I
     merged = run_git(root, "log", "--first-parent", "--format=%s", "main").splitlines()
     yield (
         "main has one new commit, the merge",
-        merged[1:] == ["Begin"] and merged[0].startswith(slug),
+        merged == ["Say goodbye", "Begin"],
     )
     tested = run_program(
         [sys.executable, "-B", "-m", "unittest"], cwd=root, env=build_environment()
@@ -85,7 +85,7 @@ def make_demo_project(folder: Path, parts: tuple[str, ...], scenario: str) -> Pr
     run_git(root, "config", "user.email", "demo@example.invalid")
     run_git(root, "add", "--all")
     run_git(root, "commit", "--quiet", "-m", "Begin")
-    project = open_project(root)
+    project = open_project(root, is_own=True)
 
     # Chain heads are stored outside the repository; those of a demo are removed with it.
     return project._replace(

@@ -19,7 +19,7 @@ from phasegate.engine.tools.demo import DemoCheck, make_demo_project, run_git
 from phasegate.prompts.package_writer import PackagePlan, render_package
 from phasegate.sandbox.probe import choose_level
 from phasegate.sandbox.request import SandboxLevel
-from phasegate.storage.audit import verify_audit
+from phasegate.storage.verify_audit import verify_audit
 
 SLUG = "001-hostile-agents"
 _MAX_REASON_CHARS = 160

@@ -31,7 +31,7 @@ from phasegate.errors import StateConflict
 from phasegate.files.durable_write import replace_file
 from phasegate.prompts.agent_files import load_shipped_files
 from phasegate.prompts.shipped_texts import render_instructions
-from phasegate.storage.store import Store
+from phasegate.storage.journal_store import Store
 from phasegate.typed import read_value
 from phasegate.workspace.commit_log import list_blobs
 
@@ -188,8 +188,8 @@ def parse_proposal(
     """Parse the commands in the last TOML block of an answer, by root.
 
     The name of a table is a folder of the tree. Commands outside of tables belong to
-    `default_root`; if it also has a table, the commands in the table take precedence. Anything
-    else, or no command at all, is refused.
+    `default_root`; if it also has a table, the commands in the table take precedence. Two tables
+    for one folder, anything else, or no command at all, is refused.
     """
     blocks = _TOML_BLOCK.findall(answer.replace("\r\n", "\n"))
 
@@ -202,7 +202,8 @@ def parse_proposal(
         ) from error
 
     tables = {name.strip("/"): value for name, value in document.items() if isinstance(value, dict)}
-    invalid = [root for root in tables if root not in folders]
+    names = [name.strip("/") for name, value in document.items() if isinstance(value, dict)]
+    invalid = [root for root in tables if root not in folders or names.count(root) > 1]
     outside = {name: value for name, value in document.items() if not isinstance(value, dict)}
     if outside:
         tables = {**tables, default_root: {**outside, **tables.get(default_root, {})}}

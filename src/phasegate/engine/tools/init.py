@@ -14,6 +14,8 @@ from phasegate.core.detection.init_files import (
     RepositoryFacts,
     extract_first_paragraph,
     find_harness_rows,
+    list_commands,
+    list_conventions,
     render_config,
     render_project_description,
 )
@@ -26,21 +28,37 @@ from phasegate.core.detection.project_kind import (
 from phasegate.core.paths.own_folders import CONFIG_FILE, OWN_FOLDERS
 from phasegate.core.text.light_tuple import Light
 from phasegate.errors import ConfigError, EnvironmentUnavailable
-from phasegate.files import open_folder
+from phasegate.files import open_folder, read_regular_file
 from phasegate.files.durable_write import replace_file_at
 from phasegate.files.git_exclude import add_git_excludes
 from phasegate.storage.repository_kind import RepositoryInfo, find_repository
+from phasegate.storage.trust_record import (
+    make_file_line,
+    read_accepted_lines,
+    write_accepted_lines,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 CONFIG_PATH = CONFIG_FILE
-PROJECT_PATH = "agentd/project.md"
+# In a hidden folder: `agentd/` at the root is a second package for setuptools
+PROJECT_PATH = ".agentd/project.md"
+SEED_PROJECT_PATH = "agentd/project.md"
+_COMMAND_SOURCES = (
+    "package.json",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+    "noxfile.py",
+    "Makefile",
+)
+_GUIDELINES = ("CONTRIBUTING.md", "CONTRIBUTING.rst", "CONTRIBUTING", ".github/CONTRIBUTING.md")
 _PROJECT_TEMPLATE = os.path.join(
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "prompts", "setup", "project.md"
 )
-_MAX_README_BYTES = 20_000
+_MAX_README_CHARS = 20_000
 _MAX_MANIFEST_BYTES = 1_000_000
 _MAX_FOLDERS = 30
 
@@ -117,7 +135,13 @@ def _inspect_repository(root: str, environ: Mapping[str, str]) -> RepositoryFact
         kind,
         LANGUAGE_TITLES[kind],
         tuple(_strip_unprintable(name) for name in folders[:_MAX_FOLDERS]),
+        list_commands({name: _read_text(f"{root}/{name}") for name in _COMMAND_SOURCES}),
+        tuple(map(_strip_unprintable, list_conventions(_read_guidelines(root)))),
     )
+
+
+def _read_guidelines(root: str) -> str:
+    return next(filter(None, (_read_text(f"{root}/{name}") for name in _GUIDELINES)), "")
 
 
 def _project_name(root: str, names: frozenset[str]) -> str:
@@ -131,15 +155,15 @@ def _project_name(root: str, names: frozenset[str]) -> str:
 
 
 def _read_text(path: str) -> str:
-    """Return the text of a file; empty if it cannot be read."""
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _MAX_MANIFEST_BYTES:
-            return ""
+    """Return the text of a file; empty if it cannot be read, or is a link.
 
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
+    A link could name any file of the user, and the text is written into a page to commit.
+    """
+    data = read_regular_file(path, _MAX_MANIFEST_BYTES)
+    if data is None:
         return ""
+
+    return data.decode("utf-8", "replace")
 
 
 def _is_on_path(program: str, path: str) -> bool:
@@ -160,13 +184,11 @@ def _readme_summary(root: str, names: frozenset[str]) -> str:
         (name for name in ("README.md", "README.rst", "README.txt", "README") if name in names),
         None,
     )
-    if readme is None or not os.path.isfile(f"{root}/{readme}"):
+    if readme is None:
         return ""
 
-    with open(f"{root}/{readme}", "rb") as file:
-        return _strip_unprintable(
-            extract_first_paragraph(file.read(_MAX_README_BYTES).decode("utf-8", "replace"))
-        )
+    text = _read_text(f"{root}/{readme}")[:_MAX_README_CHARS]
+    return _strip_unprintable(extract_first_paragraph(text))
 
 
 def _strip_unprintable(text: str) -> str:
@@ -178,6 +200,8 @@ def _write_missing_files(
 ) -> tuple[tuple[InitFile, ...], tuple[str, ...]]:
     """Write the missing files. Return all files and the configured agents."""
     agents, project, worktrees = _read_settings(repository, facts, environ)
+    if project == PROJECT_PATH and os.path.lexists(f"{repository.root}/{SEED_PROJECT_PATH}"):
+        project = SEED_PROJECT_PATH
     config = _write_if_missing(repository.root, CONFIG_PATH, lambda: render_config(facts))
     with open(_PROJECT_TEMPLATE, encoding="utf-8") as file:
         template = file.read()
@@ -189,7 +213,24 @@ def _write_missing_files(
     added = add_git_excludes(repository.git_dir, folders)
     exclude = os.path.relpath(f"{repository.git_dir}/info/exclude", repository.root)
 
+    if description.outcome == "written":
+        _accept_description(repository.root, description.path, environ)
+
     return (config, description, InitFile(exclude, "lines added" if added else "kept")), agents
+
+
+def _accept_description(root: str, path: str, environ: Mapping[str, str]) -> None:
+    """Record that the user accepts the description that was written here.
+
+    The configuration that `init` writes has only settings that need no trust.
+    """
+    lines = read_accepted_lines(root, environ) | {make_file_line(path)}
+
+    try:
+        write_accepted_lines(root, lines, environ)
+    except OSError:
+        # Without a state directory the user is asked later.
+        return
 
 
 def _read_settings(
@@ -205,7 +246,7 @@ def _read_settings(
 
     from pathlib import Path
 
-    from phasegate.config import load_config
+    from phasegate.config.load import load_config
 
     config = load_config(Path(repository.root), environ).config
 
@@ -227,13 +268,14 @@ def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> Ini
             f"{os.path.dirname(name)} exists and is not a folder", "move it, then run init again"
         )
 
-    os.makedirs(parent, exist_ok=True)
+    # Checked before any folder is created: `realpath` resolves the existing part of the path
     real_root = os.path.realpath(root)
     if os.path.commonpath([real_root, os.path.realpath(parent)]) != real_root:
         raise ConfigError(
             f"{os.path.dirname(name)} points outside the repository", "move it, then run init again"
         )
 
+    os.makedirs(parent, exist_ok=True)
     folder = open_folder(os.path.realpath(parent))
     try:
         replace_file_at(folder, os.path.basename(name), text.encode(), 0o644)

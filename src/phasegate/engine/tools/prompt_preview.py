@@ -9,10 +9,17 @@ from typing import NamedTuple
 
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.core.prompt.document import UnifiedPrompt
+from phasegate.core.prompt.prompt_sizes import PartSize, measure_parts
 from phasegate.core.workflow.phases import required_artifacts
-from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.engine.project.settings import find_template_prefix, load_settings
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from phasegate.engine.project.settings import (
+    choose_prompt_files,
+    find_template_prefix,
+    load_settings,
+)
 from phasegate.errors import ConfigError
+from phasegate.prompts.agent_files import load_shipped_files
 
 # Re-exported for interfaces
 from phasegate.prompts.assemble import AssembledPrompt as AssembledPrompt
@@ -48,8 +55,9 @@ def preview_prompt(
 ) -> AssembledPrompt:
     """Assemble the prompt for an agent in a phase, within its budget."""
     root = find_project_root()
-    config = load_settings(root).config
-    prefix, configured = find_template_prefix(config, agent)
+    effective = load_settings(root)
+    prefix, configured = find_template_prefix(effective.config, agent)
+    project_file, templates = choose_prompt_files(effective.config, effective.trust, root)
     request = PromptRequest(
         agent=prefix,
         phase=phase,
@@ -59,8 +67,8 @@ def preview_prompt(
         output_documents=_required_documents(phase, workflow_phase),
         budget_tokens=budget,
         configured_agents=configured,
-        project_file=config.paths.project_file,
-        templates_folder=config.paths.templates,
+        project_file=project_file,
+        templates_folder=templates,
     )
     sources = [
         PromptSource(kind, as_utf8(name), Path(name))
@@ -90,6 +98,11 @@ def read_recorded_prompt(folder: Path, job: str) -> bytes:
         raise ConfigError(
             f"there is no recorded job {job}", "phasegate audit show lists them"
         ) from None
+
+
+def measure_prompt(prompt: UnifiedPrompt) -> list[PartSize]:
+    """Return the size of each part of a prompt."""
+    return measure_parts(prompt, {file.name for file in load_shipped_files()})
 
 
 def as_utf8(argument: str) -> str:

@@ -14,7 +14,11 @@ from phasegate.core.prompt.template import (
 )
 from phasegate.core.prompt.template_lint import lint_template
 from phasegate.core.text.finding import Finding, LocatedFinding, locate_findings
-from phasegate.engine.project.settings import find_template_prefix, load_settings
+from phasegate.engine.project.settings import (
+    choose_prompt_files,
+    find_template_prefix,
+    load_settings,
+)
 from phasegate.errors import ConfigError, TemplateRefused
 from phasegate.prompts.templates import (
     SHIPPED_FOLDER,
@@ -30,13 +34,18 @@ from phasegate.prompts.templates import (
 # Re-exported for interfaces
 from phasegate.prompts.templates import Template as Template
 
+_TEMPLATE_HINT = "specify a template file, or a folder that contains templates"
+
 
 class TemplateFolder:
     """Templates that apply in a folder: the project's own before the shipped ones."""
 
     def __init__(self, folder: Path) -> None:
-        self._config = load_settings(folder).config
+        effective = load_settings(folder)
+        self._config = effective.config
         self._templates_path = self._config.paths.templates
+        # Empty if the user has not accepted them: agents get the shipped ones then
+        self._used_path = choose_prompt_files(effective.config, effective.trust, folder)[1]
 
     @property
     def _own_folder(self) -> Path:
@@ -44,7 +53,7 @@ class TemplateFolder:
 
     def list_templates(self) -> list[Template]:
         """List every template that an agent could get."""
-        own = list_templates(self._own_folder)
+        own = list_templates(self._own_folder) if self._used_path else []
         own_names = {template.name for template in own}
         return own + [
             template for template in list_shipped_templates() if template.name not in own_names
@@ -54,7 +63,7 @@ class TemplateFolder:
         """Return the template that an agent would get in a phase."""
         prefix, configured = find_template_prefix(self._config, agent)
         return find_template(
-            prefix, phase, configured_agents=configured, templates_folder=self._templates_path
+            prefix, phase, configured_agents=configured, templates_folder=self._used_path
         )
 
     def lint_templates(self, paths: Sequence[Path] = ()) -> list[LocatedFinding]:
@@ -99,13 +108,11 @@ def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
         if path.is_dir():
             files = [*list_markdown_files(path)]
             if named and not files:
-                raise ConfigError(
-                    f"there is no template in {path}", "name a template file or a folder of them"
-                )
+                raise ConfigError(f"no templates found in {path}", _TEMPLATE_HINT)
 
             yield from files
         elif named and not path.is_symlink() and not path.exists():
-            raise ConfigError(f"there is no {path}", "name a template file or a folder of them")
+            raise ConfigError(f"{path} does not exist", _TEMPLATE_HINT)
         elif named:
             yield path
 

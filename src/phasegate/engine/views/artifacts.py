@@ -29,6 +29,7 @@ from phasegate.storage.artifacts import (
 from phasegate.storage.reader import open_store_reader
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import read_blobs, read_refs
+from phasegate.workspace.rewrite import ORIGINAL_PREFIX, read_original_head
 
 IN_RECORD = "record"
 
@@ -87,7 +88,8 @@ class ArtifactFiles:
             return ListedArtifact(slug, path, len(content))
 
         branch = FeatureBranch(self._project, slug)
-        if path in self._read_branch(slug):
+        has_branch = branch.name in self._project.refs.fetch(branch.name)
+        if has_branch and path in self._read_branch(slug):
             branch.commit_files({f"{branch.folder}/{path}": content}, f"{slug}: Write {path}")
             return ListedArtifact(slug, path, len(content), branch.name)
 
@@ -131,9 +133,11 @@ class ArtifactFiles:
         in_checkout = self._list_checkout(slug)
         yield from (ListedArtifact(slug, path, size) for path, size in in_checkout.items())
         on_branch = self._read_branch(slug)
+        name = f"feat/{slug}"
+        where = name if name in self._project.refs.fetch(name) else ORIGINAL_PREFIX + slug
         for path, data in on_branch.items():
             if path not in in_checkout:
-                yield ListedArtifact(slug, path, len(data), f"feat/{slug}")
+                yield ListedArtifact(slug, path, len(data), where)
 
         for path, data in self._read_stored(slug).items():
             if path not in in_checkout and path not in on_branch:
@@ -150,12 +154,13 @@ class ArtifactFiles:
             stored = read_artifacts(reader, slug) if reader else ()
 
         return {
-            artifact.path: self._project.document_store.get(artifact.paper) for artifact in stored
+            artifact.path: self._project.document_store.get(artifact.content_hash)
+            for artifact in stored
         }
 
     def _read_branch(self, slug: str) -> dict[str, bytes]:
         branch = FeatureBranch(self._project, require_slug(slug))
-        head = self._project.refs.fetch(branch.name).get(branch.name)
+        head = read_original_head(self._project.repository, slug)
         blobs = branch.list_documents(head) if head else {}
         contents = read_blobs(self._project.repository.place(), blobs.values())
         return {path: contents[blob] for path, blob in blobs.items()}

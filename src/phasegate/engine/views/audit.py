@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.storage.audit import AuditReport as AuditReport
-from phasegate.storage.audit import verify_audit
 from phasegate.storage.location import Location, locate_repository
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import RecordedEvent
 from phasegate.storage.trail_reader import JobWork, TrailSummary, describe_job_work, list_trails
+from phasegate.storage.verify_audit import AuditReport as AuditReport
+from phasegate.storage.verify_audit import verify_audit
 from phasegate.typed import read_json
 
 __all__ = ["AuditReport", "JobWork", "RecordedEvent", "TrailSummary", "describe_job_work"]

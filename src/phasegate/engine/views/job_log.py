@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.agents.stream.transcript import Transcript
-from phasegate.config import Config
+from phasegate.config.settings import Config
 from phasegate.core.agents.harnesses import COMMAND, HARNESSES
 from phasegate.core.audit.trail import Action
 from phasegate.engine.journal.entries import LOG_FILES

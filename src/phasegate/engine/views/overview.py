@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from phasegate.core.display.status import (
     ENDED_STAGE_NAMES,
-    HIDDEN_CHARACTERS_PREFIXES,
     NOTICE_KIND,
     RUN_FAILED_PREFIX,
     SHORT_ORDERS,
+    SHOWN_NOTICE_PREFIXES,
     FeatureCard,
     Worker,
     build_phase_cards,
@@ -130,7 +130,7 @@ class PendingDecision(NamedTuple):
     # Empty if the feature waits
     package: str
     phase: str
-    # resolve, complete, dispatch or answer
+    # resolve, complete, dispatch, answer, or show: a blocked package of a running feature
     asked: str
     reason: str
     remediation: str
@@ -203,7 +203,7 @@ class Overview(NamedTuple):
     # Keys: `feature` (the one shown) and `all`
     spent: dict[str, Spending]
     resting: tuple[RateLimitedAgent, ...]
-    # Notices on hidden characters in prompts of the feature that is shown
+    # Notices on hidden characters in prompts, or on a missing sandbox, of the feature that is shown
     hidden: tuple[str, ...] = ()
     # Address of the running web board
     board: str = ""
@@ -217,7 +217,17 @@ class Overview(NamedTuple):
 
 def open_reader(folder: str) -> StoreReader | None:
     """Open the record of the repository that contains a folder; None if it has none yet."""
-    return open_store_reader(locate_repository(Path(folder), os.environ))
+    reader = open_store_reader(locate_repository(Path(folder), os.environ))
+    if reader is not None:
+        from phasegate.storage.chain_heads import refuse_foreign_store
+
+        try:
+            refuse_foreign_store(reader)
+        except BaseException:
+            reader.__exit__()
+            raise
+
+    return reader
 
 
 def require_reader(folder: str) -> StoreReader:
@@ -257,7 +267,7 @@ def build_overview(reader: StoreReader | None, folder: str, feature: str | None 
 
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
     questions = read_all_open_questions(reader) if reader else ()
-    waiting = (*_collect_decisions(cards, blockers), *map(_question_decision, questions))
+    waiting = _collect_decisions(cards, blockers, questions)
     others = tuple(
         card
         for card in cards
@@ -274,7 +284,7 @@ def build_overview(reader: StoreReader | None, folder: str, feature: str | None 
         ended=ended,
         spent=_read_spent(reader, first),
         resting=_rate_limited_agents(reader),
-        hidden=_hidden_character_notices(reader, first) if reader and first else (),
+        hidden=_lasting_notices(reader, first) if reader and first else (),
         board=read_board_address(),
     )
 
@@ -331,15 +341,15 @@ def _find_overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOv
     return find_overlaps(folder, active)
 
 
-def _hidden_character_notices(reader: StoreReader, feature: str) -> tuple[str, ...]:
-    """Return each notice on hidden characters once, with its package."""
+def _lasting_notices(reader: StoreReader, feature: str) -> tuple[str, ...]:
+    """Return each notice that stays in the status once, with its package."""
     texts = []
     for recorded in reader.events_of_kinds(feature, NOTICE_KIND):
         notice = parse_json(recorded.payload.decode("utf-8", "replace"))
         if isinstance(notice, dict):
             work = str(notice.get("work", ""))
             text = str(notice.get("text", ""))
-            if text.startswith(HIDDEN_CHARACTERS_PREFIXES):
+            if text.startswith(SHOWN_NOTICE_PREFIXES):
                 texts.append(f"{work}: {text}" if work else text)
 
     return tuple(dict.fromkeys(texts))
@@ -355,42 +365,65 @@ def read_board_address() -> str:
     return ""
 
 
+def list_pending_decisions(reader: StoreReader) -> tuple[PendingDecision, ...]:
+    """List everything that waits for the user. Every interface counts and shows this list."""
+    cards = [feature_card(reader, row) for row in reader.workflows()]
+    blockers = (
+        one
+        for board in _list_feature_packages(reader, "")
+        for one in board.packages
+        if one.state == "BLOCKED"
+    )
+    return _collect_decisions(cards, blockers, read_all_open_questions(reader))
+
+
 def _collect_decisions(
-    cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]
-) -> Iterator[PendingDecision]:
-    """Yield the decisions of features, and of packages outside of an active workflow.
+    cards: Iterable[FeatureCard],
+    blockers: Iterable[PackageCard],
+    questions: Iterable[AgentQuestion],
+) -> tuple[PendingDecision, ...]:
+    """Return the decisions of features, of blocked packages, and the open questions.
 
-    A blocked package of an active workflow needs no decision of its own: its feature waits when
-    nothing else can be done.
+    A blocked package of a feature that waits itself is part of the feature's decision.
     """
-    cards = [*cards]
+    by_feature = {card.feature: card for card in cards}
+    decisions = [_feature_decision(card) for card in by_feature.values() if _is_waiting(card)]
 
-    for one in cards:
-        if one.standing == "waiting":
-            position = [phase.key for phase in one.phases].index(one.phase)
-            orders = list_waiting_orders(one.stage, position, one.merged)
-            yield PendingDecision(
-                feature=one.feature,
-                package="",
-                phase=one.phase,
-                asked="resolve" if one.stage == "blocked" else "complete",
-                reason=one.reason,
-                remediation=one.remediation,
-                orders=orders,
-            )
-
-    active = {card.feature for card in cards if card.is_active}
     for row in blockers:
-        if row.feature not in active:
-            yield PendingDecision(
+        card = by_feature.get(row.feature)
+        if card is not None and (_is_waiting(card) or not card.is_active):
+            continue
+
+        decisions.append(
+            PendingDecision(
                 feature=row.feature,
                 package=row.id,
-                phase="",
-                asked="dispatch",
+                phase=card.phase if card else "",
+                asked="show" if card else "dispatch",
                 reason=row.reason,
                 remediation=row.remediation,
-                orders=("dispatch",),
+                orders=() if card else ("dispatch",),
             )
+        )
+
+    return (*decisions, *map(_question_decision, questions))
+
+
+def _is_waiting(card: FeatureCard) -> bool:
+    return card.standing == "waiting"
+
+
+def _feature_decision(card: FeatureCard) -> PendingDecision:
+    position = [phase.key for phase in card.phases].index(card.phase)
+    return PendingDecision(
+        feature=card.feature,
+        package="",
+        phase=card.phase,
+        asked="resolve" if card.stage == "blocked" else "complete",
+        reason=card.reason,
+        remediation=card.remediation,
+        orders=list_waiting_orders(card.stage, position, card.merged),
+    )
 
 
 def _question_decision(one: AgentQuestion) -> PendingDecision:
@@ -405,18 +438,6 @@ def _question_decision(one: AgentQuestion) -> PendingDecision:
         question=one.id,
         options=one.options,
     )
-
-
-def list_blocked_package_decisions(reader: StoreReader) -> tuple[PendingDecision, ...]:
-    """List blocked packages outside of a workflow: a manual dispatch needs a decision too."""
-    cards = [feature_card(reader, row) for row in reader.workflows()]
-    blockers = (
-        one
-        for board in _list_feature_packages(reader, "")
-        for one in board.packages
-        if one.state == "BLOCKED"
-    )
-    return tuple(one for one in _collect_decisions(cards, blockers) if one.asked == "dispatch")
 
 
 def _rate_limited_agents(reader: StoreReader | None) -> tuple[RateLimitedAgent, ...]:
@@ -466,15 +487,8 @@ def _last_failure(reader: StoreReader, feature: str) -> str:
 
 def list_waiting_features(reader: StoreReader) -> list[str]:
     """List the features that wait for the user's decision, most recently changed first."""
-    return [row.feature for row in reader.workflows() if _is_waiting(reader, row)]
-
-
-def _is_waiting(reader: StoreReader, row: WorkflowRow) -> bool:
-    is_last = row.position == len(row.phases.split()) - 1
-    is_waiting_stage = (
-        derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "waiting"
-    )
-    return is_waiting_stage and find_worker(reader, row.feature) is None
+    cards = (feature_card(reader, row) for row in reader.workflows())
+    return [card.feature for card in cards if _is_waiting(card)]
 
 
 def find_worker(reader: StoreReader, feature: str, package: str = "") -> Worker | None:

@@ -18,7 +18,7 @@ from phasegate.core.machine.package_events import (
     PackagePrepared,
 )
 from phasegate.core.plan.dependencies import find_ready_packages
-from phasegate.core.plan.graph import PlanView, build_plan_view
+from phasegate.core.plan.plan_view import PlanView, build_plan_view
 from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.journal.entries import PACKAGE_STEP, read_package_step
 from phasegate.engine.journal.package import PlannedPackage, find_package, read_planned_packages
@@ -69,7 +69,8 @@ def package_view(reader: StoreReader, wanted: str, feature: str | None) -> tuple
     card = next((card for card in planned_cards(reader, slug) if card.id == wanted), None)
     if card is None:
         raise ConfigError(
-            f"there is no package {wanted} in {slug}", "load its plan again: phasegate plan load"
+            f"the record of {slug} has no state for {wanted}, which its plan lists",
+            "load its plan again: phasegate plan load",
         )
 
     return with_rounds(reader, card._replace(plan=planned.package)), planned.document

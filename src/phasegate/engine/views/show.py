@@ -11,8 +11,9 @@ from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.machine.feature_events import CommandsRan, DocumentsWritten, ReportWritten
 from phasegate.core.machine.package_events import Harvested
 from phasegate.core.plan.work_package import is_package_id
+from phasegate.core.test_strength.page import render_strength
 from phasegate.core.text.visible import escape_unprintable
-from phasegate.core.workflow.workflows import is_phase_named
+from phasegate.core.workflow.workflow_phases import is_phase_named
 from phasegate.engine.journal.package import read_start_commits
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.feature import PhaseView, feature_view
@@ -21,6 +22,7 @@ from phasegate.engine.views.job import JobView, job_view, read_evidence
 from phasegate.engine.views.job_log import WaitCallback, read_log_lines, read_log_text
 from phasegate.engine.views.overview import PackageCard
 from phasegate.engine.views.package import planned_cards, with_rounds
+from phasegate.engine.views.strength import read_strength
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import JobRow, WorkflowRow
@@ -272,6 +274,11 @@ def _subject_evidence(project: Project, reader: StoreReader, subject: Subject) -
     if subject.phase is not None:
         yield from _phase_evidence(reader, subject, subject.phase)
         return
+
+    if subject.package is not None and (
+        strength := read_strength(project, reader, subject.feature, subject.name)
+    ):
+        yield render_strength(strength) + "\n"
 
     implementers = [job for job in subject.jobs if job.wp]
     view = subject.job or (

@@ -44,6 +44,7 @@ _DECISION_LABELS = {
     "answer": "asks",
     "resolve": "blocked",
     "dispatch": "blocked",
+    "show": "blocked",
     "complete": "its last gate has passed",
 }
 _NO_WORKFLOW = 'no workflow is active; start one: phasegate run feature "..."'
@@ -213,13 +214,16 @@ def _waiting_lines(overview: Overview) -> Iterator[str]:
         yield escape_unprintable(
             f"    then: phasegate {_order_command(one, of_fleet)} --feature {one.feature}{of_fleet}"
         )
+        for option in one.options[1:]:
+            yield escape_unprintable(f'      or: phasegate answer {one.question} "{option}"')
 
 
 def _order_command(one: PendingDecision, of_fleet: str) -> str:
     return {
-        "answer": f'answer {one.question} "{" | ".join(one.options) or "..."}"',
+        "answer": f'answer {one.question} "{one.options[0] if one.options else "..."}"',
         "resolve": 'resolve "how"',
         "dispatch": f"dispatch {one.package}",
+        "show": f"show {one.package}",
         "complete": merge_verb(of_fleet),
     }.get(one.asked, one.asked)
 
@@ -255,6 +259,11 @@ def _overview_lines(
 
     first, *further = overview.features
     in_workflow = workflow is not None and workflow.feature == first.feature
+    if workflow and not in_workflow:
+        # Packages of another feature would look like those of the one above
+        yield f"{escape_unprintable(workflow.feature)} has no work packages yet"
+        return
+
     rows = [*map(_escape_card, first.packages)]
     board = _package_board_lines(rows, page, in_workflow, _option_suffix(overview, first.feature))
     yield from ("", style(escape_unprintable(first.feature), "bold"), *board)
@@ -341,7 +350,7 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
     if any(row.spent):
         yield f"    spent: {spent_in_words(row.spent)}"
     if row.pr_url:
-        yield f"    pull request: {row.pr_url}"
+        yield escape_unprintable(f"    pull request: {row.pr_url}")
 
     if row.said:
         from phasegate.engine.views.claims import render_agent_claims

@@ -28,6 +28,7 @@ from phasegate.workspace.commit_log import (
 )
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs, resolve_commit
+from phasegate.workspace.rewrite import read_original_head
 
 MAX_TEST_BYTES = 1_000_000
 
@@ -75,8 +76,11 @@ def trace_feature(project: Project, slug: str) -> TraceReport:
 
     packages = [reading.package for reading in feature.packages.values() if reading.package]
     starts = read_start_commits(reader, slug) if reader else {}
+    merged = _find_merge(project, events)
+    # The merged commits are copies: those of the feature are the ones that the base got
+    start = _find_first_parent(project, merged) if merged else ""
     works = [
-        _trace_package(project, package, branches, starts.get(package.work_package_id))
+        _trace_package(project, package, branches, start or starts.get(package.work_package_id))
         for package in packages
     ]
     return TraceReport(
@@ -165,11 +169,22 @@ def _find_branches(
         project.repository, f"{BRANCH_PREFIX}feat/{slug}", f"{BRANCH_PREFIX}feat/{slug}-WP*"
     )
     branches = {ref.removeprefix(BRANCH_PREFIX): commit for ref, commit in refs.items()}
-    merged = next((event.commit for event in events if isinstance(event, Merged)), None)
-    if merged and f"feat/{slug}" not in branches and resolve_commit(project.repository, merged):
+    merged = _find_merge(project, events)
+    if merged and f"feat/{slug}" not in branches:
         branches[f"feat/{slug}"] = merged
 
     return branches
+
+
+def _find_merge(project: Project, events: Iterable[AnyFeatureEvent]) -> str:
+    merged = next((event.commit for event in events if isinstance(event, Merged)), "")
+    if merged and resolve_commit(project.repository, merged):
+        return merged
+    return ""
+
+
+def _find_first_parent(project: Project, merge: str) -> str:
+    return resolve_commit(project.repository, f"{merge}^1") or ""
 
 
 def _find_document_commits(
@@ -177,9 +192,10 @@ def _find_document_commits(
 ) -> dict[str, str]:
     """Return the commits that may contain the feature's folder, with a description.
 
-    A merge does not contain it if the folder is not delivered.
+    A merge has only the one document that is delivered.
     """
-    head = branches.get(f"feat/{slug}")
+    original = read_original_head(project.repository, slug)
+    head = original or branches.get(f"feat/{slug}")
     written = [event.commit for event in events if isinstance(event, DocumentsWritten)]
     commits = {head: f"feat/{slug}, or its merge"} if head else {}
     if written and resolve_commit(project.repository, written[-1]):

@@ -44,12 +44,13 @@ from phasegate.engine.views.feature import (
     feature_view,
 )
 from phasegate.engine.views.follow import compute_stamp
+from phasegate.engine.views.grounds import decision_grounds
 from phasegate.engine.views.job import job_view
 from phasegate.engine.views.job_log import read_log_page
 from phasegate.engine.views.overview import (
     PendingDecision,
     StoreReader,
-    list_blocked_package_decisions,
+    list_pending_decisions,
     list_waiting_features,
     open_reader,
 )
@@ -145,7 +146,7 @@ class Board:
         if version is not None and cached is not None and cached[0] == current_version:
             return Response(cached[1], media_type="text/html")
 
-        waiting = [*self.list_decisions(), *self.list_questions(), *self.list_blocked_packages()]
+        waiting = self.read_all(list_pending_decisions)
         shell = PageShell(
             path=path,
             page_secret=self.credentials.page_secret,
@@ -178,13 +179,18 @@ class Board:
             for repository, (status, seq) in self.read_all(_read_waiting_features)
         ]
 
+    def list_waiting_features(self) -> set[tuple[str, str]]:
+        """Return the repository and name of every feature that waits for the user."""
+        return {(name, one.feature) for name, one in self.read_all(list_pending_decisions)}
+
     def list_questions(self) -> list[tuple[str, AgentQuestion]]:
         """Return every open question of an agent, with its repository."""
         return self.read_all(read_all_open_questions)
 
     def list_blocked_packages(self) -> list[tuple[str, PendingDecision]]:
-        """Return every blocked package without a workflow, with its repository."""
-        return self.read_all(list_blocked_package_decisions)
+        """Return every blocked package that waits for the user, with its repository."""
+        decisions = self.read_all(list_pending_decisions)
+        return [(name, one) for name, one in decisions if one.package and not one.question]
 
 
 def _read_waiting_features(reader: StoreReader) -> Iterator[tuple[FeatureStatusView, int]]:
@@ -329,11 +335,15 @@ def _show_overview(board: Board, request: Request) -> Response:
             problems[repository] = error.message
 
     page = _parse_int(request.query_params.get("page", "")) or 1
+    query = request.query_params.get("search", "")
     return board.render_page(
         request,
         "overview.html",
         "Features",
-        lambda: {**group_tiles(tiles, page), "problems": problems},
+        lambda: {
+            **group_tiles(tiles, page, board.list_waiting_features(), query),
+            "problems": problems,
+        },
     )
 
 
@@ -362,12 +372,17 @@ def _show_feature(board: Board, request: Request) -> Response:
             if view is None:
                 raise ConfigError(f"{slug} has no workflow here", "phasegate status")
             is_working = view.card.worker is not None
+            grounds = None
+            if not is_working and view.card.is_active:
+                grounds = decision_grounds(_open_request_project(board, request), reader, slug)
+
             return {
                 "repository": repository,
                 "feature": build_board_feature(
                     repository, view, planned_cards(reader, slug), time.time()
                 ),
                 "decision": build_decision(repository, view.now, view.seq, is_working=is_working),
+                "grounds": grounds,
                 "questions": read_open_questions(reader, slug),
                 "lines": (view.lines or ())[-MAX_EVENT_LINES:],
             }
@@ -552,7 +567,7 @@ def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
 
     seq = _parse_int(form.get("seq", ""))
     if seq is None:
-        raise ConfigError("the order has no event number", "reload the page")
+        raise ConfigError("the form is incomplete or outdated", "reload the page and try again")
 
     by = project.make_origin("board")
     with open_project_store(project) as store:

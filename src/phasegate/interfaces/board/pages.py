@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from phasegate.core.workflow.orders import ORDERS
@@ -17,17 +17,17 @@ MAX_EVENT_LINES = 40
 # Label of each order's button, and the question before the order is given
 _ORDER_BUTTONS = {
     "complete": ("Merge into {base}", "Archive {feature} and merge it into {base}?"),
-    "resolve": ("Resolved: try again", ""),
+    "resolve": ("Send back with this answer", ""),
     "advance": ("Next phase", ""),
     "retry": ("Retry phase", ""),
     "run": ("Continue", ""),
     "stop": ("Stop the run", "Stop the run of {feature}? Changes made so far are saved."),
-    "escalate": ("Escalate", ""),
+    "escalate": ("Pause", ""),
     "back": (
         "Back to",
         "Return {feature} to an earlier phase? Its gates from there on must pass again.",
     ),
-    "cancel": ("Cancel", "Cancel {feature} without merging? Its branches are kept."),
+    "cancel": ("Abandon feature", "Cancel {feature} without merging? Its branches are kept."),
 }
 
 
@@ -128,17 +128,36 @@ def build_board_feature(
     )
 
 
-def group_tiles(tiles: Mapping[str, Sequence[FeatureTile]], page: int) -> dict[str, object]:
-    """Group all features by the decision that they wait for; ended features are paginated."""
-    features = [(repository, tile) for repository, found in tiles.items() for tile in found]
+def group_tiles(
+    tiles: Mapping[str, Sequence[FeatureTile]],
+    page: int,
+    waiting: Collection[tuple[str, str]],
+    query: str,
+) -> dict[str, object]:
+    """Group all features by whether they wait for the user; ended features are paginated.
+
+    `query` selects the features whose name or description contains it.
+    """
+    wanted = query.casefold().strip()
+    features = [
+        (repository, tile)
+        for repository, found in tiles.items()
+        for tile in found
+        if wanted in f"{tile.card.feature} {tile.card.description}".casefold()
+    ]
     groups: dict[str, list[tuple[str, FeatureTile]]] = {
         "Waiting for you": [],
         "In progress": [],
+        "Stopped": [],
         "Ended": [],
     }
     names = {"working": "In progress", "ended": "Ended"}
     for repository, tile in features:
-        groups[names.get(tile.card.standing, "Waiting for you")].append((repository, tile))
+        if (repository, tile.card.feature) in waiting:
+            name = "Waiting for you"
+        else:
+            name = names.get(tile.card.standing, "Stopped")
+        groups[name].append((repository, tile))
 
     last = page * MAX_TILES
     return {
@@ -147,6 +166,7 @@ def group_tiles(tiles: Mapping[str, Sequence[FeatureTile]], page: int) -> dict[s
         "ended_page": groups["Ended"][last - MAX_TILES : last],
         "next_page": page + 1 if len(groups["Ended"]) > last else 0,
         "repositories": [*tiles],
+        "query": query,
     }
 
 

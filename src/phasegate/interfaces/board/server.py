@@ -16,6 +16,8 @@ from phasegate.interfaces.board.app import Board, build_app
 MAX_CONNECTIONS = 200
 # A client must send its request within this time
 REQUEST_TIMEOUT_S = 10.0
+# More connections without a request than these: the oldest one is closed
+MAX_IDLE_CONNECTIONS = MAX_CONNECTIONS // 2
 
 
 class _IdleTimeoutProtocol(H11Protocol):
@@ -26,10 +28,29 @@ class _IdleTimeoutProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._connected_at_s = self.loop.time()
+        self._close_oldest_idle()
         self.loop.call_later(REQUEST_TIMEOUT_S, self._close_if_idle)
 
+    def _close_oldest_idle(self) -> None:
+        """Close the connection that has waited longest without a request, if there are many."""
+        if len(self.connections) <= MAX_IDLE_CONNECTIONS:
+            return
+
+        idle = [
+            other
+            for other in self.connections
+            if isinstance(other, _IdleTimeoutProtocol) and other.is_idle()
+        ]
+        if len(idle) > MAX_IDLE_CONNECTIONS:
+            min(idle, key=lambda other: other._connected_at_s).transport.close()
+
+    def is_idle(self) -> bool:
+        """Return True if no request has arrived yet."""
+        return self.cycle is None and not self.transport.is_closing()
+
     def _close_if_idle(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if self.is_idle():
             self.transport.close()
 
 

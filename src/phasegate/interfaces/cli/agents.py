@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
+from phasegate.core.agents.hosts import ANY_HOST, PUBLIC_HOSTS
 from phasegate.core.workflow.spending import Spending, format_spending
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.tools.agent_survey import AgentSurvey, load_folder_config, survey_agents
@@ -120,11 +121,18 @@ def _list_facts(agent: AgentSurvey) -> Iterator[tuple[str, str]]:
     if agent.can_start and agent.sandbox:
         yield "sandbox", agent.sandbox
         if agent.hosts:
-            hosts = "all: the network is open" if "*" in agent.hosts else ", ".join(agent.hosts)
-            yield "hosts", hosts
+            yield "hosts", _describe_hosts(agent.hosts)
 
     for missing in agent.missing:
         yield "missing", f"{missing.what}: {missing.remedy}"
+
+
+def _describe_hosts(hosts: Sequence[str]) -> str:
+    if ANY_HOST in hosts:
+        return "all: the network is open"
+    if PUBLIC_HOSTS in hosts:
+        return "all but this machine, through a proxy; `allowed_hosts` limits them"
+    return ", ".join(hosts)
 
 
 def _format_version(agent: AgentSurvey) -> str:

@@ -67,9 +67,10 @@ def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
 @answer.command()
 @click.argument("question")
 @click.argument("text", type=FreeText())
+@click.option("--other", is_flag=True, help="Accept an answer that is not among the options.")
 @feature_option
 @json_option
-def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
+def give(question: str, text: str, other: bool, feature: str | None, as_json: bool) -> None:
     """Answer QUESTION, which is an id that `status` lists.
 
     The agent gets the answer if it is still waiting; otherwise the next agent does.
@@ -82,7 +83,13 @@ def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
     project = open_project(current_folder())
     with open_project_store(project) as store:
         answered = answer_question(
-            project, store, question, text, project.make_origin("cli"), feature
+            project,
+            store,
+            question,
+            text,
+            project.make_origin("cli"),
+            feature,
+            allow_other=other,
         )
 
     print_result(answered, f"{answered.feature}: answered {answered.id}", as_json)

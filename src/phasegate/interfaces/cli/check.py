@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -16,9 +16,10 @@ from phasegate.engine.checks.run_baseline import (
     CheckRow,
     OnCommand,
     check_branch,
+    list_quarantine,
     make_check_rows,
 )
-from phasegate.engine.project.project import Project, open_project
+from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.steps.workplace import current_branch
 from phasegate.interfaces.cli.live_display import LiveLines, redraw_periodically
 from phasegate.interfaces.cli.render import json_option, make_printable, print_line, print_result
@@ -42,15 +43,24 @@ def check(no_cache: bool, as_json: bool) -> int:
       phasegate check --no-cache --json
     """
     project = open_project(Path.cwd())
-    with show_running_command() as show_command:
+    with _record_results(project), show_running_command() as show_command:
         reports = check_branch(project, current_branch(project), show_command, force=no_cache)
 
-    text = "\n".join(line for report in reports for line in _format_report(project, report))
+    lines = [line for report in reports for line in _format_report(project, report)]
+    lines += [f"quarantined: {make_printable(test)}" for test in list_quarantine(project)]
+    text = "\n".join(lines)
     print_result(_as_data(project, reports), text, as_json)
     if any(report.failures for report in reports):
         return 1
 
     return 0
+
+
+def _record_results(project: Project) -> AbstractContextManager[object]:
+    """Open the store, in which later runs find the results; a fleet's copy is read-only."""
+    if project.location.fleet_copy:
+        return nullcontext()
+    return open_project_store(project)
 
 
 @contextmanager
@@ -95,7 +105,8 @@ def _format_report(project: Project, report: BaselineReport) -> Iterator[str]:
     if not any(row.is_asked for row in rows if row.name == "test"):
         yield "no test command found: run `phasegate discover`, or set one in phasegate.toml"
 
-    yield f"full output: {make_printable(os.path.relpath(report.logs, project.root))}"
+    if report.logs:
+        yield f"full output: {make_printable(os.path.relpath(report.logs, project.root))}"
 
 
 def format_check_row(row: CheckRow) -> Iterator[str]:
@@ -135,5 +146,6 @@ def _as_data(project: Project, reports: tuple[BaselineReport, ...]) -> dict[str,
         "already_failing": project.config.already_failing,
         "passed": not any(report.failures for report in reports),
         "roots": roots,
+        "quarantine": list_quarantine(project),
         "checks": [row._asdict() for report in reports for row in make_check_rows(report)],
     }

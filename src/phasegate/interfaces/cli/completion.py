@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from phasegate.interfaces.cli import COMPLETION_VARIABLE
+from phasegate.interfaces.cli.main import COMPLETION_VARIABLE
 
 SHELL_COMPLETERS: dict[str, type[ShellComplete]] = {
     "bash": BashComplete,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from phasegate.config import Config
+    from phasegate.config.settings import Config
     from phasegate.engine.views.overview import StoreReader
 
 _MAX_DIGITS = 4
@@ -55,7 +55,7 @@ class PackageIdParam(click.ParamType[str]):
 
 def list_workflow_types() -> Iterable[str]:
     """List the shipped and the configured workflows."""
-    from phasegate.core.workflow.workflows import WORKFLOWS
+    from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
     return (*WORKFLOWS, *_load_config().workflows)
 

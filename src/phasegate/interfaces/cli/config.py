@@ -7,7 +7,8 @@ import sys
 import click
 import msgspec
 
-from phasegate.config import EffectiveConfig, ValueSource, iter_effective_values
+from phasegate.config.layers import ValueSource
+from phasegate.config.load import EffectiveConfig, iter_effective_values
 from phasegate.engine.project.settings import find_settings_place, load_settings
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group

@@ -69,7 +69,7 @@ def _print_checks(checks: Iterator[DemoCheck]) -> int:
         click.echo(f"\n{failed} of the checks above failed.")
         return 1
 
-    click.echo("\nAll checks passed.")
+    click.echo("\nAll checks passed. In your own project: phasegate init, then phasegate check")
     return 0
 
 

@@ -55,7 +55,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
         package = find_package(store, work_package, feature)
-        printer = ProgressPrinter()
+        printer = ProgressPrinter(as_json=as_json)
         display = _ProgressDisplay(printer.live, project.activities, project.running_commands)
         with (
             print_warnings_with(printer),

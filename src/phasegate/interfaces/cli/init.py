@@ -16,8 +16,8 @@ from phasegate.interfaces.fast_path.init import print_setup
 def init(as_json: bool) -> int:
     """Prepare this repository: write the configuration and the project description.
 
-    Creates phasegate.toml (the installed agents and their roles) and agentd/project.md (information
-    about the project for agents), and adds .phasegate, .worktrees and .isdlc to .git/info/exclude.
+    Creates phasegate.toml (the installed agents and their roles) and .agentd/project.md
+    (information for agents), and adds .phasegate, .worktrees and .isdlc to .git/info/exclude.
     Existing files are not changed, so it can be repeated. No program is started.
 
     \b

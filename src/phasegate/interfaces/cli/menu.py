@@ -20,7 +20,7 @@ from phasegate.core.display.menu import (
     render_box,
     render_headline,
 )
-from phasegate.engine.project.active_state import read_active_state
+from phasegate.engine.project.active_state import read_active_state, read_own_state
 from phasegate.interfaces.cli.render import current_folder
 
 _MAX_TRIES = 5
@@ -39,7 +39,12 @@ def show_menu() -> int:
     folder = current_folder()
     location = locate_config(folder)
     state = read_active_state(str(folder))
-    scenario = choose_menu(state, os.path.lexists(location.file), _has_code(location.root))
+    scenario = choose_menu(
+        state,
+        os.path.lexists(location.file),
+        _has_code(location.root),
+        read_own_state(str(folder)),
+    )
     entries = MENU_ENTRIES[scenario]
     click.echo(render_box(render_headline(scenario, state), [entry.label for entry in entries]))
 
@@ -81,7 +86,7 @@ def _run_entry(entry: MenuEntry, root: str) -> int:
 
 def _run_command_line(command: list[str]) -> int:
     """Print a command and run it; a command that does not exist is only printed."""
-    from phasegate.interfaces.cli import COMMANDS, run_command
+    from phasegate.interfaces.cli.main import COMMANDS, run_command
 
     command_line = f"phasegate {shlex.join(command)}"
     if command[0] not in COMMANDS and not command[0].startswith("-"):

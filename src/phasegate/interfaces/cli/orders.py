@@ -12,8 +12,8 @@ from phasegate.core.display.event_lines import render_stop_summary
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.gate import GateOutcome
-from phasegate.core.workflow.lifecycle import Stage, build_state_view
-from phasegate.core.workflow.workflows import gate_name
+from phasegate.core.workflow.phase_transitions import Stage, build_own_state, build_state_view
+from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.drive.orders import OrderRequest
@@ -28,6 +28,7 @@ from phasegate.interfaces.cli.progress import ProgressPrinter
 from phasegate.interfaces.cli.render import FreeText, json_option, print_result
 from phasegate.interfaces.cli.run import run_and_report
 
+NOT_READY = "not ready"
 _fleet_option = click.option("--fleet", is_flag=True, help="The feature runs on the fleet.")
 
 
@@ -98,13 +99,19 @@ def _print_gate_result(
     if printer.gates_printed:
         return
 
-    phase = feature.workflow.phase
-    note = f": {phase} is still in progress" if feature.todo else ""
-    printer.print_line(f"{gate_name(phase)} {outcome.upper()}{note}", err=False)
+    workflow = feature.workflow
+    point: str | None = f"gate-{outcome}"
+    note = ""
+    if outcome == NOT_READY:
+        point = None
+        note = f": {workflow.phase} is still in progress"
+
+    printer.print_line(f"{gate_name(workflow.phase)} {outcome.upper()}{note}", err=False)
     for reason in reasons:
         printer.print_line(f"  {reason}")
 
-    printer.hold_block(next_steps(build_state_view(feature.workflow), f"gate-{outcome}") or "")
+    block = next_steps(build_state_view(workflow), point, own_state=build_own_state(workflow))
+    printer.hold_block(block or "")
 
 
 @click.command()
@@ -113,8 +120,8 @@ def _print_gate_result(
 def gate(feature: str | None, as_json: bool) -> int:
     """Check the gate of the current phase now.
 
-    Exit 0: it passes. Exit 1: it does not, and every reason is shown. The check is recorded only
-    when the work of the phase is complete.
+    Exit 0: it passes. Exit 1: it does not, and every reason is shown. While the phase is still in
+    progress, it is not ready; the check is recorded only when the work of the phase is complete.
 
     \b
     Examples:
@@ -127,7 +134,10 @@ def gate(feature: str | None, as_json: bool) -> int:
             after, result = orders.check_gate(project, store, slug)
 
         passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is GateOutcome.PASSED
-        outcome = "passed" if passed else "failed"
+        outcome = "passed"
+        if not passed:
+            outcome = NOT_READY if after.todo else "failed"
+
         reasons = () if passed else result.reasons
 
         if as_json:
@@ -231,7 +241,11 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
 
 @click.command()
 @click.option(
-    "--reason", metavar="TEXT", type=FreeText(), required=True, help="The reason; it is recorded."
+    "--reason",
+    metavar="TEXT",
+    type=FreeText(),
+    required=True,
+    help="Why the workflow is cancelled; recorded in the journal.",
 )
 @feature_option
 @_fleet_option

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.plan.graph import build_plan_view, render_plan
+from phasegate.core.plan.plan_view import build_plan_view, render_plan
 from phasegate.core.text.wording import join_names
 from phasegate.engine.journal.package import load_plan
 from phasegate.engine.project.project import open_project, open_project_store

@@ -1,6 +1,7 @@
 """Print the progress of a run: event lines to stderr, gates and blocks to stdout.
 
-The last block is always the last output.
+A block is printed when its event is recorded. The block of the event that ends the run is held
+back until the closing lines are printed: it is always the last output.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Lock
@@ -17,12 +18,11 @@ from phasegate.core.display.activity import Activity, RunningCommand
 from phasegate.core.display.status import NOTICE_KIND
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.workflows import resolve_display_name
+from phasegate.core.workflow.workflow_phases import resolve_display_name
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.overview import JobRow
 from phasegate.interfaces.cli.live_display import LiveLines, format_clock
 from phasegate.interfaces.cli.render import is_stdout_separate_file, make_printable, print_line
-from phasegate.interfaces.fast_path.status import can_use_colours
 
 _MAX_JOBS = 8
 
@@ -30,17 +30,21 @@ _MAX_JOBS = 8
 class ProgressPrinter:
     """Prints the events of a run.
 
-    A block is held back until it is known whether another event follows it.
+    `ends_run` decides which blocks are held back for `finish`: those of the last event. By default
+    every block is, because an order ends with its event.
     """
 
     def __init__(
         self,
         *,
         quiet: bool = False,
+        as_json: bool = False,
         activities: Mapping[str, Activity] | None = None,
         commands: Mapping[str, RunningCommand] | None = None,
+        ends_run: Callable[[StreamEvent], bool] = lambda _: True,
     ) -> None:
         self._block = ""
+        self._ends_run = ends_run
         self._quiet = quiet
         self._activities = {} if activities is None else activities
         self._commands = {} if commands is None else commands
@@ -49,7 +53,8 @@ class ProgressPrinter:
         self._lock = Lock()
         self.live = LiveLines()
         self.gates_printed = 0
-        self._has_log = not quiet and is_stdout_separate_file()
+        # With --json, stdout has the result only
+        self._has_log = not quiet and not as_json and is_stdout_separate_file()
 
     def __call__(self, event: StreamEvent) -> None:
         if self._quiet:
@@ -59,7 +64,7 @@ class ProgressPrinter:
             if event.line:
                 # A notice changes no state, so the block before it remains the last one.
                 if event.kind != NOTICE_KIND:
-                    self._flush_block(is_last=False)
+                    self._flush_block()
 
                 is_gate = event.line.startswith("GATE-")
                 if is_gate:
@@ -67,6 +72,8 @@ class ProgressPrinter:
                 self.print_line(event.line, err=not is_gate)
 
             self._block = event.block or self._block
+            if event.block and not self._ends_run(event):
+                self._flush_block()
 
     def print_line(self, line: str, *, err: bool = True) -> None:
         """Print a line above the live lines.
@@ -110,16 +117,10 @@ class ProgressPrinter:
             self.print_line(line)
         self._flush_block()
 
-    def _flush_block(self, *, is_last: bool = True) -> None:
-        """Print the held block. All but the last one are dimmed on a terminal."""
-        if not self._block:
-            return
-
-        block = self._block.removesuffix("\n")
-        if not is_last and can_use_colours():
-            block = f"\x1b[2m{block}\x1b[0m"
-
-        self.live.print_above(block, err=False)
+    def _flush_block(self) -> None:
+        """Print the held block as its bytes: colours would hide it from programs."""
+        if self._block:
+            self.live.print_above(self._block.removesuffix("\n"), err=False)
         self._block = ""
 
 

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 import click
 
 from phasegate.core.prompt.budget import Truncation
+from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
+from phasegate.core.prompt.prompt_sizes import measure_feature_share
 from phasegate.engine.tools.prompt_preview import (
     AssembledPrompt,
     PromptContext,
     as_utf8,
+    measure_prompt,
     preview_prompt,
     read_recorded_prompt,
 )
@@ -61,6 +64,9 @@ def prompt() -> None:
 @click.option(
     "--job", metavar="ID", help="Print the recorded prompt of this job; excludes all other options."
 )
+@click.option(
+    "--sizes", is_flag=True, help="Print the size of each part instead, in tokens of 4 characters."
+)
 @json_option
 def show(
     instructions: str | None,
@@ -72,6 +78,7 @@ def show(
     budget: int | None,
     workflow_phase: str | None,
     job: str | None,
+    sizes: bool,
     as_json: bool,
 ) -> None:
     """Write the XML for INSTRUCTIONS to stdout; `-` reads the instructions from stdin.
@@ -83,11 +90,15 @@ def show(
     Examples:
       phasegate prompt show --phase plan --agent gemini "Add login"
       phasegate prompt show --phase review --agent codex --file login.py --budget 50000 "Review"
-      phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d
+      phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d --sizes
     """
     if job is not None:
-        sys.stdout.buffer.write(read_recorded_prompt(current_folder(), job))
-        _end_terminal_line()
+        recorded = read_recorded_prompt(current_folder(), job)
+        if sizes:
+            _print_sizes(UnifiedPrompt.from_xml(recorded.decode()), as_json)
+        else:
+            sys.stdout.buffer.write(recorded)
+            _end_terminal_line()
         return
 
     if instructions is None or phase is None or agent is None:
@@ -99,7 +110,26 @@ def show(
         text = as_utf8(instructions)
 
     context = PromptContext(files, artifacts, thoughts)
-    _print_prompt(preview_prompt(agent, phase, text, context, budget, workflow_phase), as_json)
+    assembled = preview_prompt(agent, phase, text, context, budget, workflow_phase)
+    if sizes:
+        _print_sizes(assembled.prompt, as_json)
+    else:
+        _print_prompt(assembled, as_json)
+
+
+def _print_sizes(prompt: UnifiedPrompt, as_json: bool) -> None:
+    """Print a line for each part, then the total and the share that is about the feature."""
+    parts = measure_prompt(prompt)
+    total = sum(part.tokens for part in parts)
+    share = measure_feature_share(parts)
+    if as_json:
+        rows = [part._asdict() for part in parts]
+        click.echo(json.dumps({"parts": rows, "tokens": total, "feature_share": round(share, 3)}))
+        return
+
+    for part in parts:
+        click.echo(f"{part.tokens:>7}  {part.part:<12}  {quote_name(part.name)}".rstrip())
+    click.echo(f"{total:>7}  total; {share:.0%} is about this feature")
 
 
 def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:

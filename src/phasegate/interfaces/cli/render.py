@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from phasegate.core.text.light_json import to_plain_data
-from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.text.visible import escape_json, escape_unprintable
 from phasegate.errors import ConfigError
 
 # Key in the context of a command: the folder with the copy of the fleet's record.
@@ -43,7 +43,7 @@ def print_result(data: object, text: str, as_json: bool) -> None:
         # Importing msgspec costs more than most commands without --json.
         import msgspec
 
-        click.echo(msgspec.json.encode(to_plain_data(data)).decode())
+        click.echo(escape_json(msgspec.json.encode(to_plain_data(data)).decode()))
     elif text:
         click.echo(text)
 

@@ -13,20 +13,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phasegate.config import locate_config
+from phasegate.config.layers import locate_config
 from phasegate.core.display.event_lines import render_stop_summary
+from phasegate.core.display.next_steps import COMPLETE_ITEM, RESOLVE_ITEM
+from phasegate.core.machine.feature_events import GateChecked, Started
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
+from phasegate.core.workflow.phases import PhaseWork
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import DetachedRun, start_detached, stop_runs
-from phasegate.engine.drive.feature import RunOptions, drive_feature
+from phasegate.engine.drive.feature import RunOptions, drive_feature, merges_at_forge
 from phasegate.engine.drive.package import Stopped
 from phasegate.engine.fleet.entry import run_on_fleet
 from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store
 from phasegate.engine.project.settings import find_settings_place
 from phasegate.engine.views.feature import feature_status_view
-from phasegate.engine.views.follow import JournalFollower, follow_feature
+from phasegate.engine.views.follow import JournalFollower, StreamEvent, follow_feature
+from phasegate.engine.views.minor_findings import list_minor_findings
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.interfaces.cli.completion_values import (
     complete_from,
@@ -49,6 +53,10 @@ if TYPE_CHECKING:
     from phasegate.engine.fleet.client import FleetRun
 
 _STOPPED_STAGES = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
+_full_option = click.option(
+    "--full", is_flag=True, help="Leave out no phase and no review, however small the change is."
+)
+_ALL_PHASES = {"run.fit_to_size": "false"}
 _agent_option = click.option(
     "--agent",
     metavar="NAME",
@@ -60,9 +68,10 @@ _agent_option = click.option(
 @click.command()
 @click.argument("type_", metavar="TYPE", shell_complete=complete_from(list_workflow_types))
 @click.argument("description", default="", type=FreeText())
+@_full_option
 @_agent_option
 @json_option
-def start(type_: str, description: str, agent: str | None, as_json: bool) -> int:
+def start(type_: str, description: str, full: bool, agent: str | None, as_json: bool) -> int:
     """Start a workflow without running anything yet.
 
     TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in
@@ -74,7 +83,7 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
       phasegate start fix "Totals are wrong for empty carts"
       phasegate start test-run
     """
-    project = open_project(Path.cwd())
+    project = open_project(Path.cwd(), _ALL_PHASES if full else None)
     with open_project_store(project) as store:
         slug = orders.start_workflow(
             project, store, type_, description, agent, project.make_origin("cli")
@@ -86,21 +95,26 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
             printer(event)
 
         next_command = f"  then: phasegate run{make_feature_option(store, slug)}"
+        outlook = tuple(_describe_outlook(project, store, feature))
 
     if as_json:
         print_result(feature_status_view(feature), "", as_json)
 
-    printer.finish((*_describe_outlook(project, feature), next_command))
+    printer.finish((*outlook, next_command))
     return 0
 
 
 @click.command()
 @click.argument(
-    "type_", metavar="[TYPE]", required=False, shell_complete=complete_from(list_workflow_types)
+    "type_",
+    metavar="[TYPE|DESCRIPTION]",
+    required=False,
+    shell_complete=complete_from(list_workflow_types),
 )
 @click.argument("description", default="", type=FreeText())
 @feature_option
 @click.option("--step", is_flag=True, help="Stop at each gate.")
+@_full_option
 @click.option("--merge", is_flag=True, help="Continue to the merge after the last gate.")
 @_agent_option
 @click.option(
@@ -121,6 +135,7 @@ def run(
     description: str,
     feature: str | None,
     step: bool,
+    full: bool,
     merge: bool,
     agent: str | None,
     from_issue: int | None,
@@ -131,7 +146,8 @@ def run(
     """Start a workflow, or continue one, until its last gate has passed or it needs you.
 
     TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in
-    phasegate.toml. Without TYPE, the active workflow continues, also after a crash.
+    phasegate.toml. A description alone starts the workflow that `workflow` in [run] names. Without
+    arguments, the active workflow continues, also after a crash.
 
     Exit 0: the last gate has passed, or with --merge the work is merged. Exit 1: it needs you; the
     reason and the remedy are shown. With --detach, exit 0: it was started; `phasegate status` shows
@@ -139,14 +155,19 @@ def run(
 
     \b
     Examples:
-      phasegate run feature "Add a login form"
+      phasegate run "Add a login form"
+      phasegate run fix "Totals are wrong for empty carts"
       phasegate run
       phasegate run fix --from-issue 42
       phasegate run --step
       phasegate run --merge
       phasegate run --detach
     """
-    project = open_project(Path.cwd())
+    project = open_project(Path.cwd(), _ALL_PHASES if full else None)
+    if type_ is not None and " " in type_.strip():
+        description = _join_description(type_, description)
+        type_ = project.config.run.workflow
+
     if from_issue is not None:
         description = _read_issue_description(project, type_, description, from_issue)
 
@@ -178,6 +199,15 @@ def run(
             )
 
     return _show_detached_run(start_detached(project, slug, options), as_json)
+
+
+def _join_description(sentence: str, description: str) -> str:
+    """Return a description that was given without TYPE."""
+    if description:
+        raise ConfigError(
+            f"{sentence!r} is not a workflow", "give one description, or TYPE and a description"
+        )
+    return sentence
 
 
 def _show_fleet_run(run: FleetRun, as_json: bool) -> int:
@@ -274,13 +304,16 @@ def run_and_report(
     `show_hints=False` leaves out the next command: the demo's repository is temporary.
     """
     printer = ProgressPrinter(
-        quiet=as_json, activities=project.activities, commands=project.running_commands
+        quiet=as_json,
+        activities=project.activities,
+        commands=project.running_commands,
+        ends_run=lambda event: _ends_run(event, project, options),
     )
 
     if from_start and not as_json:
         started = read_feature(store, slug)
         assert started is not None
-        for line in _describe_outlook(project, started):
+        for line in _describe_outlook(project, store, started):
             print_line(line, err=True)
 
     try:
@@ -304,20 +337,36 @@ def run_and_report(
         print_result(feature_status_view(feature), "", as_json)
 
     summary = render_stop_summary(feature, feature_argument)
-    printer.finish(summary if show_hints else summary[:1])
+    minor = [f"  minor: {make_printable(text)}" for text in list_minor_findings(store, slug)]
+    printer.finish((*summary[:1], *minor, *(summary[1:] if show_hints else ())))
     if feature.workflow.stage in _STOPPED_STAGES:
         return 1
 
     return 0
 
 
-def _describe_outlook(project: Project, feature: Feature) -> Iterator[str]:
-    """Yield the number of phases and agent runs ahead, and a note in a linked worktree.
+def _ends_run(event: StreamEvent, project: Project, options: RunOptions) -> bool:
+    """Return True if the run stops after this event, judging by the block of the event."""
+    if not isinstance(event.event, GateChecked):
+        return not isinstance(event.event, Started)
+    # The gate has no round left, or its verdict stops the workflow
+    if RESOLVE_ITEM in event.block:
+        return True
+    if COMPLETE_ITEM in event.block and not (options.merge or merges_at_forge(project)):
+        return True
+    return options.stop_at_gates
+
+
+def _describe_outlook(project: Project, store: Store, feature: Feature) -> Iterator[str]:
+    """Yield the phases ahead, a forecast of agent runs and tokens, a note in a linked worktree.
 
     A user may expect a feature to start from the branch of the linked worktree; it starts from the
     branch of the main one.
     """
     yield orders.describe_workload(feature)
+    if any(phase.work is PhaseWork.PACKAGES for phase in feature.plan):
+        yield orders.forecast_workload(store, feature)
+
     folder = current_folder()
     # False for the demo, whose repository is in another folder.
     is_same_repository = find_settings_place(folder).root == project.root

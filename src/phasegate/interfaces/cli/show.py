@@ -10,11 +10,20 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.display.status import ENDED_STAGE_NAMES
+from phasegate.core.text.visible import escape_controls, escape_unprintable
 from phasegate.engine.project.project import open_project
 from phasegate.engine.views.claims import render_agent_claims, render_claims
+from phasegate.engine.views.grounds import decision_grounds, render_grounds
 from phasegate.engine.views.job import JobView
-from phasegate.engine.views.overview import AttemptView, JobRow, require_reader
+from phasegate.engine.views.overview import (
+    AttemptView,
+    JobRow,
+    StoreReader,
+    list_waiting_features,
+    require_reader,
+    resolve_feature,
+)
 from phasegate.engine.views.show import (
     PartKind,
     Subject,
@@ -64,7 +73,8 @@ def _add_part_options(command: click.Command) -> click.Command:
 @click.argument(
     "subject",
     type=PackageIdParam(),
-    metavar="WPnn|PHASE|JOB",
+    metavar="[WPnn|PHASE|JOB|FEATURE]",
+    default="",
     shell_complete=complete_from(list_package_ids),
 )
 @click.option(
@@ -76,7 +86,11 @@ def _add_part_options(command: click.Command) -> click.Command:
 def show_subject(
     subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool
 ) -> None:
-    """Show a package, a phase or a job: its state and its agent runs, or one part of its data.
+    """Show what a feature needs you to decide, or a package, phase or job.
+
+    Without a name, or with the name of a feature: what is asked and why, the changes, the checks,
+    the requirements with their tests, and the cost. Otherwise: the state and the agent runs of a
+    package, phase or job, or one part of its data.
 
     Name a phase by its key, number or name (`archive` for the work after the last gate), and a job
     by a prefix of its id. A pipe or file gets the exact data; on a terminal, control characters are
@@ -88,6 +102,8 @@ def show_subject(
 
     \b
     Examples:
+      phasegate show
+      phasegate show 001
       phasegate show WP01
       phasegate show WP01 --diff
       phasegate show WP01 --log --follow
@@ -104,6 +120,13 @@ def show_subject(
 
     project = open_project(current_folder())
     with require_reader(str(current_folder())) as reader:
+        shown_feature = _find_feature(reader, subject, feature)
+        if part is None and shown_feature:
+            grounds = decision_grounds(project, reader, shown_feature)
+            text = "\n".join(map(make_printable, render_grounds(grounds)))
+            print_result(grounds, text.rstrip(), as_json)
+            return
+
         view = find_subject(project, reader, subject, feature)
         if part is None:
             print_result(view, "\n".join(map(make_printable, _format_subject(view))), as_json)
@@ -125,6 +148,23 @@ def show_subject(
         print_result(content, "", as_json)
     else:
         _print_text(content.text)
+
+
+def _find_feature(reader: StoreReader, subject: str, feature: str | None) -> str:
+    """Return the feature that is meant; empty if `subject` names something else."""
+    if subject:
+        named = resolve_feature(str(current_folder()), subject)
+        return named if named in reader.features() else ""
+
+    if feature:
+        return feature
+
+    active = [row.feature for row in reader.workflows() if row.stage not in ENDED_STAGE_NAMES]
+    waiting = [slug for slug in list_waiting_features(reader) if slug in active]
+    choices = waiting or active or [row.feature for row in reader.workflows()]
+    if not choices:
+        raise ConfigError("no feature was started yet", 'phasegate run "what you want"')
+    return choices[0]
 
 
 def _show_trail(fleet_copy: Path, subject: Subject, *, follow: bool, as_json: bool) -> None:
@@ -153,6 +193,8 @@ def _wait_for_more() -> bool:
 def _print_text(text: str) -> None:
     if sys.stdout.isatty():
         text = escape_unprintable(text, keep="\n\t")
+    else:
+        text = escape_controls(text)
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from phasegate.core.display.next_steps import EVENTS, next_steps
-from phasegate.engine.project.active_state import read_active_state
+from phasegate.engine.project.active_state import read_active_state, read_own_state
 
 # JSON key that an agent program reads from a hook: a message for the user, or context for the agent
 HOOK_FORMATS = {"message": "systemMessage", "context": "additional_context"}
@@ -46,12 +46,14 @@ def format_for_hook(block: str, hook_format: str | None) -> str:
 def read_current_block(event: str | None, phase: str | None) -> str | None:
     """Return the block for the repository around the current folder."""
     try:
-        state = read_active_state(os.getcwd())
+        folder = os.getcwd()
+        state = read_active_state(folder)
+        own_state = read_own_state(folder)
     except OSError:
         # The current folder was removed
-        state = None
+        state = own_state = None
 
-    return next_steps(state, event, phase)
+    return next_steps(state, event, phase, own_state)
 
 
 def _parse_options(arguments: list[str]) -> tuple[str | None, str | None, str | None] | None:

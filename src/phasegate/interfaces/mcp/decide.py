@@ -14,15 +14,15 @@ from phasegate.engine.journal.asking import answer_question, find_question
 from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.views.feature import FeatureStatusView
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.interfaces.mcp.call_context import (
+from phasegate.interfaces.mcp.elicitation import Elicitor, NotConfirmed
+from phasegate.interfaces.mcp.jsonrpc import JsonObject
+from phasegate.interfaces.mcp.tool_arguments import (
     ANSWER_ORDER,
     DecideArguments,
     McpSession,
     identify_caller,
     read_standing,
 )
-from phasegate.interfaces.mcp.elicitation import Elicitor, NotConfirmed
-from phasegate.interfaces.mcp.jsonrpc import JsonObject
 
 _MAX_FINDINGS_CHARS = 1500
 _SWITCHED_OFF = "decisions through MCP are disabled ([mcp] decisions)"

@@ -13,7 +13,6 @@ from pathlib import Path
 from phasegate import __version__
 from phasegate.core.text.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from phasegate.errors import PhasegateError
-from phasegate.interfaces.mcp.call_context import McpSession
 from phasegate.interfaces.mcp.elicitation import Elicitor, McpClient
 from phasegate.interfaces.mcp.jsonrpc import Call, JsonObject, McpError
 from phasegate.interfaces.mcp.resources import (
@@ -23,6 +22,7 @@ from phasegate.interfaces.mcp.resources import (
     read_resource,
     render_mcp_prompt,
 )
+from phasegate.interfaces.mcp.tool_arguments import McpSession
 from phasegate.interfaces.mcp.tools import TOOLS, call_tool
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

@@ -20,6 +20,7 @@ from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.views.artifacts import ArtifactFiles
 from phasegate.engine.views.feature import feature_status_view, feature_view
 from phasegate.engine.views.follow import JournalFollower
+from phasegate.engine.views.grounds import decision_grounds, render_grounds
 from phasegate.engine.views.job import job_view
 from phasegate.engine.views.overview import (
     StoreReader,
@@ -33,7 +34,10 @@ from phasegate.engine.views.overview import (
 from phasegate.engine.views.show import PartKind, find_subject, read_part
 from phasegate.engine.views.trace import choose_feature, trace_feature
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
-from phasegate.interfaces.mcp.call_context import (
+from phasegate.interfaces.mcp.decide import handle_decide
+from phasegate.interfaces.mcp.elicitation import Elicitor, InputRequired
+from phasegate.interfaces.mcp.jsonrpc import JsonObject, McpError
+from phasegate.interfaces.mcp.tool_arguments import (
     ArtifactArguments,
     DecideArguments,
     ExplainArguments,
@@ -47,9 +51,6 @@ from phasegate.interfaces.mcp.call_context import (
     identify_caller,
     read_standing,
 )
-from phasegate.interfaces.mcp.decide import handle_decide
-from phasegate.interfaces.mcp.elicitation import Elicitor, InputRequired
-from phasegate.interfaces.mcp.jsonrpc import JsonObject, McpError
 from phasegate.typed import read_value
 
 # Text in one answer; the rest is on the next page
@@ -177,9 +178,19 @@ def _read_status(
     cards = [*([overview.workflow] if overview.workflow else []), *overview.others]
     features = [card._replace(phases=()) for card in cards[:MAX_ROWS]]
 
+    # Packages of a plan that was loaded without a workflow
+    named = {card.feature for card in cards}
+    loaded = [
+        package
+        for group in overview.features
+        if group.feature not in named
+        for package in group.packages
+    ]
+
     return {
         "features": features,
-        "left_off": len(cards) - len(features),
+        "left_off": len(cards) - len(features) + max(0, len(loaded) - MAX_ROWS),
+        "packages": loaded[:MAX_ROWS],
         "blockers": overview.blockers[:MAX_ROWS],
         "questions": [waiting for waiting in overview.waiting if waiting.question][:MAX_ROWS],
         "resting": overview.resting,
@@ -247,6 +258,11 @@ def _handle_explain(
 ) -> JsonObject:
     project = open_project(session.folder)
     with require_reader(str(session.folder)) as reader:
+        if arguments.what == "grounds":
+            slug = arguments.feature or _find_current_feature(reader, session)
+            text = "\n".join(render_grounds(decision_grounds(project, reader, slug)))
+            return paginate_text(text, arguments.page)
+
         if arguments.what == "findings":
             slug = arguments.feature or _find_current_feature(reader, session)
             feature = read_feature(reader, slug)
@@ -392,8 +408,8 @@ TOOLS = {
         ),
         McpTool(
             name="explain",
-            description="Details: findings to decide on; diff, prompt, log, answer, evidence; "
-            "requirements traced to tests.",
+            description="Details: grounds of a decision; findings; diff, prompt, log, answer, "
+            "evidence; requirements traced to tests.",
             arguments_type=ExplainArguments,
             handler=_handle_explain,
             result_properties={"text": _STRING, "more": _BOOLEAN},

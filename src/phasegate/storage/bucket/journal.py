@@ -43,13 +43,13 @@ from phasegate.storage.bucket.numbered_log import (
     decode_entries,
     encode_entry,
 )
+from phasegate.storage.journal_store import NO_FEATURE, upsert_row
 from phasegate.storage.location import Location
 from phasegate.storage.lock import named_lock
 from phasegate.storage.record import WritableStore
 from phasegate.storage.row_events import decode_row
 from phasegate.storage.rows import NewEvent, RecordedEvent
 from phasegate.storage.schema import SCHEMA, connect_store, create_store
-from phasegate.storage.store import NO_FEATURE, upsert_row
 
 JOURNAL_FOLDER = "journal"
 HEADS_FOLDER = "heads"

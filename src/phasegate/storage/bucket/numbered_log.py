@@ -69,12 +69,12 @@ class PageEntry(msgspec.Struct, frozen=True, array_like=True):
 class EntryPage(msgspec.Struct, frozen=True):
     """The body of a page with entries of a chain: of a repository, or of one feature.
 
-    `papers` lists the documents that it refers to, and `lacking` the files that did not match the
-    journal and were not copied.
+    `documents` lists the documents that it refers to, and `lacking` the files that did not match
+    the journal and were not copied.
     """
 
     entries: tuple[PageEntry, ...]
-    papers: tuple[str, ...] = ()
+    documents: tuple[str, ...] = msgspec.field(default=(), name="papers")
     lacking: tuple[str, ...] = ()
 
 

@@ -180,6 +180,7 @@ def test_help_needs_no_orchestrator(spool: RequestSpool) -> None:
     done = call(spool, "--help")
     assert done.returncode == 0
     assert "artifact write" in done.stdout
+    assert call(spool, "ask", "--help").stdout.startswith('  ask "..."')
 
 
 def test_without_an_answer_the_command_gives_up_politely(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phasegate.core.agents.roles import choose_agent_for_role
-from phasegate.core.workflow.lifecycle import Refusal
+from phasegate.core.workflow.phase_transitions import Refusal
 
 
 @pytest.mark.demand("W7.b")

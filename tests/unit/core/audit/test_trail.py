@@ -63,7 +63,7 @@ def test_a_line_has_the_fields_of_the_specification_and_its_source(
     assert {name: record[name] for name in expected} == expected
     assert set(record) - set(expected) == {"source", "prev", "entry_hash"}
     assert record["source"] == "observed"
-    assert {source.value for source in Source} == {"observed", "reported", "derived"}
+    assert {source.value for source in Source} == {"observed", "reported", "derived", "given"}
 
 
 @pytest.mark.demand("D13.a")

@@ -187,7 +187,10 @@ def test_a_linter_that_is_configured_and_not_declared_is_installed_beside_and_th
     found = detected({"pyproject.toml": text, ".pre-commit-config.yaml": hooks})
     assert f"pip install -q {requirement} ||" in found.setups[0].command
     assert any(told in note for note in found.notes)
-    assert found.commands["lint"].command == "ruff check . --extend-exclude .venv,.phasegate-tools"
+    assert (
+        found.commands["lint"].command
+        == "ruff check . --no-fix --extend-exclude .venv,.phasegate-tools"
+    )
 
 
 def test_a_linter_in_another_group_is_taken_in_the_version_of_that_group() -> None:

@@ -41,7 +41,7 @@ from phasegate.core.machine.feature_machine import apply_feature_event
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Stage
+from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import PhaseWork
 
 PLAN = (PhasePlan("01-requirements", PhaseWork.PLANNING, ("spec.md",)),)

@@ -17,7 +17,7 @@ from phasegate.core.display.menu import (
     render_box,
     render_headline,
 )
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 
 ACTIVE = {
     "active_workflow": {"type": "fix", "phases": list(WORKFLOWS["fix"]), "current_phase_index": 1}
@@ -36,24 +36,22 @@ ACTIVE = {
         ({"active_workflow": {"phases": [], "current_phase_index": 0}}, True, True, MenuKind.IDLE),
         (ACTIVE, True, True, MenuKind.ACTIVE),
         (ACTIVE, False, False, MenuKind.ACTIVE),
-        (
-            {"active_workflow": {**ACTIVE["active_workflow"], "stage": "blocked"}},
-            True,
-            True,
-            MenuKind.BLOCKED,
-        ),
-        (
-            {"active_workflow": {**ACTIVE["active_workflow"], "stage": "gate-failed"}},
-            True,
-            True,
-            MenuKind.ACTIVE,
-        ),
     ],
 )
 def test_the_menu_fits_the_situation(
     state: object, configured: bool, has_code: bool, scenario: MenuKind
 ) -> None:
     assert choose_menu(state, configured, has_code) is scenario
+
+
+@pytest.mark.parametrize(
+    ("stage", "scenario"), [("blocked", MenuKind.BLOCKED), ("gate-failed", MenuKind.ACTIVE)]
+)
+def test_a_blocker_has_a_menu_of_its_own(stage: str, scenario: MenuKind) -> None:
+    active = ACTIVE["active_workflow"]
+    names = ("artifact_folder", "current_phase_index")
+    own = {"stage": stage, **{name: active[name] for name in names if name in active}}
+    assert choose_menu(ACTIVE, True, True, own) is scenario
 
 
 @pytest.mark.demand("N11.d", "N11.e")

@@ -298,11 +298,18 @@ def test_after_a_failed_gate_or_at_a_blocker_nobody_is_told_to_continue(
     going_on = next_steps(stopped)
     assert going_on is not None
     assert "Continue to" in going_on
-    stopped["active_workflow"]["stage"] = stage
-    assert next_steps(stopped) == next_steps(stopped, event=event)
-    assert next_steps(stopped, phase="01-requirements") == next_steps(
+    active = stopped["active_workflow"]
+    own = {
+        "artifact_folder": active.get("artifact_folder"),
+        "current_phase_index": active["current_phase_index"],
+        "stage": stage,
+    }
+    assert next_steps(stopped, own_state=own) == next_steps(stopped, event=event)
+    assert next_steps(stopped, phase="01-requirements", own_state=own) == next_steps(
         state("feature"), phase="01-requirements"
     )
+    stale = {**own, "current_phase_index": active["current_phase_index"] + 1}
+    assert next_steps(stopped, own_state=stale) == going_on, "another tool has moved on"
 
 
 def test_an_unknown_event_is_the_callers_mistake() -> None:

@@ -23,7 +23,7 @@ from phasegate.core.display.status import (
     workflow_lines,
 )
 from phasegate.core.workflow.spending import Spending
-from phasegate.core.workflow.workflows import WORKFLOWS
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.engine.views.overview import PackageCard
 
 PHASES = list(WORKFLOWS["feature"])

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from phasegate.core.forge.address import ForgeAddress, parse_remote_address
+from phasegate.core.forge.outgoing_text import defuse_triggers, escape_for_forge
 from phasegate.core.forge.pull_request import (
     MAX_BODY_CHARS,
     PullBodyParts,
@@ -17,8 +18,6 @@ from phasegate.core.forge.pull_request import (
     ReviewDecision,
     build_marker,
     decide_pull_step,
-    defuse_triggers,
-    escape_for_forge,
     format_remark_finding,
     render_pull_body,
 )

@@ -45,7 +45,7 @@ from phasegate.core.machine.feature_state import (
 )
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.lifecycle import Refusal, Stage
+from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork
 
 PLANNING = PhasePlan("01-requirements", PhaseWork.PLANNING, ("spec.md",))
@@ -514,3 +514,12 @@ def test_a_feature_has_one_active_workflow_at_most() -> None:
     )
     ended = after(Cancelled("enough"), plan=(PLANNING,))
     assert isinstance(apply_or_refuse(ended, Started("001-a", "fix", (PLANNING,), "main")), Feature)
+
+
+@pytest.mark.demand("W4.l")
+def test_every_decision_of_a_person_is_kept_in_order_and_the_last_one_is_the_last() -> None:
+    """Also one that is a part of an earlier one, and one that goes back to an earlier one."""
+    decisions = ("use no cache", "no", "use a cache", "use no cache", "use no cache")
+    orders = [order for how in decisions for order in (Escalated("why"), Resolved(how))]
+    feature = after(*orders, plan=(PLANNING,))
+    assert feature.decisions.split("\n") == ["use no cache", "no", "use a cache", "use no cache"]

@@ -7,7 +7,6 @@ import unicodedata
 import pytest
 
 from phasegate.core.paths.scope import (
-    PROTECTED_PATTERNS,
     ChangeKind,
     FileChange,
     FileMode,
@@ -17,6 +16,7 @@ from phasegate.core.paths.scope import (
     find_violations,
     list_changed_lock_files,
 )
+from phasegate.core.paths.steering_files import PROTECTED_PATTERNS
 
 SCOPE = Scope(
     ["src/login.py", "docs/**", "app/[id]/page.tsx", "assets/"], executable=["src/login.py"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.core.paths.glob import may_overlap
-from phasegate.core.plan.graph import PlanView, build_plan_view, render_plan
+from phasegate.core.plan.plan_view import PlanView, build_plan_view, render_plan
 from phasegate.core.plan.work_package import WorkPackage
 
 

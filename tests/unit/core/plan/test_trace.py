@@ -60,7 +60,9 @@ def test_a_commit_or_test_that_names_ids_counts_for_those_alone() -> None:
     login, logout = trace_requirements([LOGIN, LOGOUT], [work])
     assert login.missing == ()
     assert login.tests[0].names_it
-    assert logout.missing == ("commit", "test")
+    assert login.commits[0].names_it
+    assert logout.missing == ("test",)
+    assert not logout.commits[0].names_it, "the package's commit, by its package alone"
 
 
 @pytest.mark.parametrize("text", ["FR-AUTH-0010", "XFR-AUTH-001", "FR-AUTH-001-B", "fr-auth-001"])
@@ -75,7 +77,8 @@ def test_an_id_counts_as_a_whole_only(text: str) -> None:
 def test_longer_ids_are_not_taken_for_shorter_ones() -> None:
     short, long = Requirement("FR-1", "a", 1), Requirement("FR-1-2", "b", 2)
     work = PackageTraceData(package("WP01", short, long), (commit("WP01: FR-1-2"),), {})
-    assert [bool(one.commits) for one in trace_requirements([short, long], [work])] == [False, True]
+    found = trace_requirements([short, long], [work])
+    assert [one.commits[0].names_it for one in found] == [False, True]
 
 
 def test_the_report_ends_with_what_is_missing_in_all() -> None:
@@ -96,3 +99,11 @@ def test_the_report_ends_with_what_is_missing_in_all() -> None:
         "2 requirements: 1 without package, 1 without commit, 2 without test",
     ]
     assert summarize_trace(()) == "no requirements"
+
+
+def test_a_commit_without_ids_counts_only_where_no_other_names_the_requirement() -> None:
+    commits = (commit("feat(WP01): in [FR-AUTH-001]"), commit("WP01: Tidy up"))
+    work = PackageTraceData(package("WP01", LOGIN, LOGOUT), commits, {})
+    login, logout = trace_requirements([LOGIN, LOGOUT], [work])
+    assert [link.subject for link in login.commits] == [commits[0].subject]
+    assert [link.subject for link in logout.commits] == [commits[1].subject]

@@ -38,7 +38,7 @@ def test_when_all_fit_all_go_in_and_what_changes_comes_last() -> None:
         piece(kind, kind.name, 2) for kind in (PieceKind.REVISED, PieceKind.FILE, PieceKind.ROLE)
     ]
     fitted = fit_context(pieces, 10_000, MARKER)
-    assert names(fitted) == ["ROLE", "FILE", "ARTIFACT", "THOUGHT", "REVISED", "TASKS", "FINDINGS"]
+    assert names(fitted) == ["ARTIFACT", "ROLE", "FILE", "THOUGHT", "REVISED", "TASKS", "FINDINGS"]
     assert (fitted.cut, fitted.left_out) == ((), ())
 
 

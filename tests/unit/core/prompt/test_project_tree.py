@@ -13,7 +13,9 @@ from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.workspace.repository import list_files
 from support.growth import assert_grows_no_faster_than_its_input
 
-PHRASES = FoldPhrases("… {files} files", "… {files} files in {folders} folders")
+PHRASES = FoldPhrases(
+    "… {files} files", "… {files} files in {folders} folders", "{first}/ to {last}/, all alike"
+)
 MANY = [
     f"package{a:02}/module{b:02}/file{c:02}.py"
     for a in range(10)
@@ -74,6 +76,34 @@ def test_of_a_crowded_folder_the_first_entries_are_shown_and_the_rest_counted() 
     assert len(lines) == 61
     assert lines[0] == "file00000"
     assert lines[-1] == "… 12 285 files"
+
+
+@pytest.mark.demand("P4.a", "M1.a")
+def test_small_folders_that_are_alike_share_a_row_and_are_counted() -> None:
+    paths = [f"locale/{name}/LC_MESSAGES/all.po" for name in ("ar", "de", "fr", "it", "pl", "zh")]
+    assert tree([*paths, "locale/README.md", "locale/tool/a.py"]).split("\n") == [
+        "locale/",
+        "  tool/",
+        "    a.py",
+        "  ar/ to zh/, all alike … 6 files in 12 folders",
+        "  README.md",
+    ]
+
+
+@pytest.mark.demand("P4.a", "M1.a")
+def test_with_files_in_scope_only_their_folders_are_open() -> None:
+    paths = ["docs/a.md", "src/app/main.py", "src/other/x.py", "tests/test_main.py", "README.md"]
+    focused = render_project_tree(paths, 5_000, PHRASES, ["src/app/main.py", "tests/test_new.py"])
+    assert focused.split("\n") == [
+        "docs/ … 1 files",
+        "src/",
+        "  app/",
+        "    main.py",
+        "  other/ … 1 files",
+        "tests/",
+        "  test_main.py",
+        "README.md",
+    ]
 
 
 @pytest.mark.demand("P3.a")

@@ -197,7 +197,6 @@ def test_a_shipped_template_has_its_sections_directives_and_answers(template) ->
         "Outputs",
         "How to Be Sure",
         "How to Answer",
-        "Never",
     ):
         assert f"\n## {section}\n" in text or (
             section == "Outputs" and phase in ("challenge", "review")

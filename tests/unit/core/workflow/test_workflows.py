@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phasegate.core.workflow.phases import PHASES, PhaseWork, get_phase, required_artifacts
-from phasegate.core.workflow.workflows import (
+from phasegate.core.workflow.workflow_phases import (
     UNMERGED_WORKFLOWS,
     WORKFLOWS,
     find_phases_problem,

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.config import Config
-from phasegate.config.settings import CheckSettings
+from phasegate.config.settings import CheckSettings, Config
 from phasegate.core.plan.work_package import PackageChecks, WorkPackage
 from phasegate.engine.checks.plan import make_check_plans, resolve_checks
 from support.git_project import git, make_repository, write

@@ -7,8 +7,7 @@ from typing import cast
 
 import pytest
 
-from phasegate.config import Config
-from phasegate.config.settings import ForgeSettings
+from phasegate.config.settings import Config, ForgeSettings
 from phasegate.core.machine.package_events import (
     AnyPackageEvent,
     PackageLimits,

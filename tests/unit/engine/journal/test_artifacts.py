@@ -30,7 +30,7 @@ def test_the_last_version_of_a_path_counts_and_all_versions_are_kept() -> None:
     write(record, papers, "notes/a.md", "other", "WP02")
     write(record, papers, "notes/b.md", "second", "WP01")
     current = read_artifacts(record, SLUG)
-    assert [(one.path, papers.get(one.paper)) for one in current] == [
+    assert [(one.path, papers.get(one.content_hash)) for one in current] == [
         ("notes/a.md", b"other"),
         ("notes/b.md", b"second"),
     ]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import AgentSettings, Config
-from phasegate.config.settings import HarnessKind
+from phasegate.config.settings import AgentSettings, Config, HarnessKind
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.journal.asking import (
     MAX_OPEN_QUESTIONS,

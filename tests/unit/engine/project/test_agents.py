@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from phasegate.config import AgentSettings, Config
-from phasegate.config.settings import HarnessKind
+from phasegate.config.settings import AgentSettings, Config, HarnessKind
 from phasegate.engine.project.agents import (
     choose_agent,
     find_agent_program,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import Config
-from phasegate.config.settings import ForgeKind, ForgeSettings
+from phasegate.config.settings import Config, ForgeKind, ForgeSettings
 from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError
@@ -55,7 +54,7 @@ def test_the_token_of_one_forge_is_never_sent_to_another_host(
             open_forge(project)
     unnamed = ForgeSettings(kind=ForgeKind("gitea"), url="https://evil.example")
     with pytest.raises(EnvironmentUnavailable, match="there is no token"):
-        open_forge(project_at(tmp_path / "unnamed", "https://github.com/o/r", unnamed))
+        open_forge(project_at(tmp_path / "unnamed", "https://evil.example/o/r", unnamed))
 
 
 def test_an_own_variable_may_go_to_an_own_host_and_must_be_set(
@@ -84,3 +83,39 @@ def test_an_own_variable_may_go_to_an_own_host_and_must_be_set(
 def test_an_unknown_forge_is_refused(tmp_path: Path, url: str, message: str) -> None:
     with pytest.raises(PhasegateError, match=message):
         open_forge(project_at(tmp_path, url))
+
+
+@pytest.mark.parametrize(
+    ("url", "remote", "message"),
+    [
+        ("https://github.com", "https://evil.example/o/r", "not sent to the other"),
+        ("", "http://github.com/o/r", "without encryption"),
+        ("https://github.com", "http://github.com/o/r", "not sent to the other"),
+        ("https://github.com:8443", "https://github.com:8443/o/r", "there is no token"),
+        (
+            "https://github.com@evil.example",
+            "https://github.com/o/r",
+            "there is no token|user name",
+        ),
+    ],
+)
+def test_a_token_goes_to_one_host_encrypted_the_same_for_api_and_remote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, remote: str, message: str
+) -> None:
+    """The API was checked, and git sent the token to the remote: once that was another host."""
+    monkeypatch.setenv("GH_TOKEN", "t1")
+    settings = ForgeSettings(kind=ForgeKind("github"), url=url, repository="o/r")
+    with pytest.raises(PhasegateError, match=message):
+        open_forge(project_at(tmp_path / "wrong", remote, settings))
+    honest = ForgeSettings(kind=ForgeKind("github"), url="https://github.com", repository="o/r")
+    for number, address in enumerate(("https://github.com/o/r", "git@github.com:o/r")):
+        assert open_forge(project_at(tmp_path / str(number), address, honest)).remote.token == "t1"
+
+
+def test_the_key_of_an_agent_is_never_the_token_of_a_forge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "t1")
+    settings = ForgeSettings(kind=ForgeKind("gitea"), token_env="ANTHROPIC_API_KEY")
+    with pytest.raises(ConfigError, match="is the key of an agent"):
+        open_forge(project_at(tmp_path, "https://git.our.example/o/r", settings))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import Config
-from phasegate.config.settings import LimitSettings, RunSettings, SandboxMode
+from phasegate.config.settings import Config, LimitSettings, RunSettings, SandboxMode
 from phasegate.engine.project.resource_limits import get_sandbox_level, make_job_limits
 from phasegate.sandbox.request import SandboxLevel
 from support.plain_project import make_plain_project

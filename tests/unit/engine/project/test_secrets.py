@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import AgentSettings, Config
-from phasegate.config.settings import HarnessKind
+from phasegate.config.settings import AgentSettings, Config, HarnessKind
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.engine.project.secrets import collect_lent_secrets
 from support.plain_project import make_plain_project

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.config import AgentSettings, Config
-from phasegate.config.settings import HarnessKind
+from phasegate.config.settings import AgentSettings, Config, HarnessKind
 from phasegate.engine.project.settings import find_template_prefix
 
 CODEX = HarnessKind("codex")

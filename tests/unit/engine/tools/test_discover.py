@@ -49,6 +49,7 @@ def test_the_last_block_counts() -> None:
         ('test = "a\\u001bb"\n', "test cannot be used"),
         (f'test = "{"x" * (MAX_COMMAND_CHARS + 1)}"\n', "test cannot be used"),
         ('[app.test]\nx = "make"\n', "test cannot be used"),
+        ('[app]\ntest = "a"\n["app/"]\ntest = "b"\n', "app cannot be used"),
     ],
 )
 def test_any_other_proposal_is_refused_as_a_whole(text: str, problem: str) -> None:

@@ -58,13 +58,13 @@ def test_a_program_counts_only_in_an_absolute_folder(
 def test_a_folder_that_leads_outside_is_refused(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    (root / "agentd").symlink_to(outside)
+    (root / ".agentd").symlink_to(outside)
     with pytest.raises(ConfigError, match="points outside"):
         prepare_repository(str(root), {"PATH": ""})
     assert [*outside.iterdir()] == []
 
 
-@pytest.mark.parametrize(("name", "message"), [(CONFIG_PATH, "not a file"), ("agentd", "folder")])
+@pytest.mark.parametrize(("name", "message"), [(CONFIG_PATH, "not a file"), (".agentd", "folder")])
 def test_something_else_in_the_place_of_a_file_is_refused(
     root: Path, name: str, message: str
 ) -> None:
@@ -87,7 +87,7 @@ def test_the_project_has_the_name_of_its_manifest_without_control_characters(roo
 def test_a_link_to_a_sibling_folder_with_the_same_prefix_is_refused(root: Path) -> None:
     sibling = root.parent / "shop-other"
     sibling.mkdir()
-    (root / "agentd").symlink_to(sibling)
+    (root / ".agentd").symlink_to(sibling)
     with pytest.raises(ConfigError, match="points outside the repository"):
         outcomes(root)
     assert not list(sibling.iterdir())

@@ -18,8 +18,8 @@ from phasegate.engine.views.overview import (
     feature_card,
     find_package_cards,
     find_worker,
-    list_blocked_package_decisions,
     list_features,
+    list_pending_decisions,
     list_waiting_features,
     package_cards,
     read_fleet_status,
@@ -102,17 +102,22 @@ def test_a_feature_that_is_not_recorded_is_refused_with_the_known_names(
     assert list_features(store) == list_features(store, "001-a") == ["001-a"]
 
 
-def test_a_blocked_package_needs_a_decision_of_its_own_only_outside_of_an_active_workflow(
+def test_a_blocked_package_waits_unless_its_feature_waits_itself_or_has_ended(
     store: MemoryStore,
 ) -> None:
     start(store, "001-a")
     start(store, "002-b", "cancelled")
-    for slug in ("001-a", "002-b", "003-c"):
+    start(store, "004-d", "blocked", reason="no key")
+    for slug in ("001-a", "002-b", "003-c", "004-d"):
         load(store, slug, "WP01", "BLOCKED")
         load(store, slug, "WP02", "DONE")
-    expected = {("002-b", "WP01", "dispatch"), ("003-c", "WP01", "dispatch")}
+    expected = {
+        ("001-a", "WP01", "show"),
+        ("003-c", "WP01", "dispatch"),
+        ("004-d", "", "resolve"),
+    }
     assert {(one.feature, one.package, one.asked) for one in overview_of(store).waiting} == expected
-    listed = list_blocked_package_decisions(store)
+    listed = list_pending_decisions(store)
     assert {(one.feature, one.package, one.asked) for one in listed} == expected
 
 

@@ -81,16 +81,19 @@ def test_a_recorded_reason_is_shown_before_a_description() -> None:
 def test_every_feature_is_in_one_group_and_ended_ones_come_page_by_page() -> None:
     ended = [tile(f"{number:03}-e", "ended") for number in range(MAX_TILES + 1)]
     others = [tile("a", "working"), tile("b", "stopped"), tile("c", "waiting"), tile("d", "")]
-    first = group_tiles({"r": [*others, *ended]}, 1)
+    # A running feature with an open question waits; a stopped one does not.
+    waiting = {("r", "a"), ("r", "c")}
+    first = group_tiles({"r": [*others, *ended]}, 1, waiting, "")
     groups = first["groups"]
     assert isinstance(groups, dict)
     names = {name: [one.card.feature for _, one in found] for name, found in groups.items()}
-    assert names["In progress"] == ["a"]
-    assert names["Waiting for you"] == ["b", "c", "d"]
+    assert names["Waiting for you"] == ["a", "c"]
+    assert names["Stopped"] == ["b", "d"]
     assert (first["total"], first["next_page"]) == (MAX_TILES + 5, 2)
     assert first["ended_page"] == [("r", one) for one in ended[:MAX_TILES]]
-    last = group_tiles({"r": ended}, 2)
+    last = group_tiles({"r": ended}, 2, (), "")
     assert (last["ended_page"], last["next_page"]) == ([("r", ended[-1])], 0)
+    assert group_tiles({"r": ended}, 1, (), "003-E")["total"] == 1
 
 
 def test_the_largest_row_of_a_table_has_the_whole_width() -> None:

@@ -21,7 +21,7 @@ from phasegate.core.audit.chain import ChainHead, chain_origin_hash, make_links
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.git import sync_written_folders
-from phasegate.storage.chain_heads import ChainHeadsFile
+from phasegate.storage.chain_heads import ChainHeadsFile, refuse_foreign_store
 from phasegate.storage.git_anchor import ANCHOR_REF, Anchor, read_anchor, write_anchor
 from phasegate.storage.location import Location, prepare_data_folder
 from phasegate.storage.lock import named_lock
@@ -211,6 +211,7 @@ class Store(WritableStore):
         """
         anchor = read_anchor(self.location.git_dir)
         self._check_store_id(anchor)
+        refuse_foreign_store(self)
         lost = self._reconcile_chain_heads() + self._find_lost_anchor(anchor)
 
         if lost:

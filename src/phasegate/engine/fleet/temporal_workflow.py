@@ -20,8 +20,8 @@ with workflow.unsafe.imports_passed_through():
 
     from phasegate.core.machine.feature_machine import decide_feature_actions
     from phasegate.core.machine.feature_state import Feature, Step
-    from phasegate.core.workflow.lifecycle import Stage
     from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
+    from phasegate.core.workflow.phase_transitions import Stage
     from phasegate.workspace.feature_snapshot import FeatureClaim
 
 # The worker was stopped; it continues after its restart
@@ -44,14 +44,14 @@ class FleetRunRequest(msgspec.Struct, frozen=True):
 
     slug: str
     queue: str
-    lost_after_s: float
-    home_within_s: float
+    heartbeat_timeout_s: float = msgspec.field(name="lost_after_s")
+    claim_timeout_s: float = msgspec.field(name="home_within_s")
     agent: str | None = None
     # Continue to the merge
     merge: bool = False
     by: OrderOrigin = UNKNOWN_ORIGIN
     # Claim of the run that this one continues because its history grew long
-    home: FeatureClaim | None = None
+    claim: FeatureClaim | None = msgspec.field(default=None, name="home")
 
 
 class AdoptionRequest(msgspec.Struct, frozen=True):
@@ -114,9 +114,9 @@ class FeatureWorkflow:
 
     @workflow.run
     async def run(self, order: FleetRunRequest) -> Stage:
-        claim = order.home or await self._await_claim(order, AdoptionRequest(order.slug))
+        claim = order.claim or await self._await_claim(order, AdoptionRequest(order.slug))
         progress = await self._read_progress(order)
-        is_first = order.home is None
+        is_first = order.claim is None
         is_over = False
 
         while not is_over:
@@ -155,7 +155,7 @@ class FeatureWorkflow:
             is_long = workflow.info().is_continue_as_new_suggested()
             if is_long and progress.goes_on and not (is_first or is_over):
                 workflow.continue_as_new(
-                    replace(order, merge=order.merge or self._wants_merge, home=claim)
+                    replace(order, merge=order.merge or self._wants_merge, claim=claim)
                 )
 
         return progress.feature.workflow.stage
@@ -203,9 +203,9 @@ class FeatureWorkflow:
             step,
             task_queue=step.claim.by,
             result_type=FeatureProgress,
-            schedule_to_start_timeout=timedelta(seconds=order.home_within_s),
+            schedule_to_start_timeout=timedelta(seconds=order.claim_timeout_s),
             start_to_close_timeout=MAX_STEP_DURATION,
-            heartbeat_timeout=timedelta(seconds=order.lost_after_s),
+            heartbeat_timeout=timedelta(seconds=order.heartbeat_timeout_s),
             retry_policy=RetryPolicy(maximum_attempts=1),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )

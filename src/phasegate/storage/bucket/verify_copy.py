@@ -16,7 +16,6 @@ from phasegate.core.audit.trail import scan_trail
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.core.paths.artifact_path import find_slug_problem
 from phasegate.errors import StateConflict
-from phasegate.storage.audit import AuditReport, Findings, check_sealed_trail, make_report
 from phasegate.storage.bucket.client import Bucket
 from phasegate.storage.bucket.copier import (
     CHAIN_FOLDER,
@@ -38,6 +37,7 @@ from phasegate.storage.location import Location
 from phasegate.storage.reader import StoreReader, open_store_reader
 from phasegate.storage.row_events import decode_row
 from phasegate.storage.rows import TrailSeal
+from phasegate.storage.verify_audit import AuditReport, Findings, check_sealed_trail, make_report
 
 _MAX_ATTEMPTS = 3
 _RETRY_DELAY_S = 0.3
@@ -127,7 +127,7 @@ class _BucketChain:
             for kept in self._log.pages_after():
                 page = decode_entries(kept)
                 self.page_hashes.append(kept.head.hash)
-                self._document_hashes |= {*page.papers}
+                self._document_hashes |= {*page.documents}
                 for text in page.lacking:
                     self._add_problem(kept.page.n, f"is incomplete: {text}")
 

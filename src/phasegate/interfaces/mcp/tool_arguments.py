@@ -86,9 +86,13 @@ class ArtifactArguments(ToolArguments, frozen=True):
 
 
 class ExplainArguments(ToolArguments, frozen=True):
-    what: Literal["findings", "diff", "prompt", "log", "answer", "evidence", "trace"]
+    what: Literal["grounds", "findings", "diff", "prompt", "log", "answer", "evidence", "trace"]
     of: Annotated[
-        str, Meta(max_length=200, description="WP01, a phase or a job; not for findings and trace")
+        str,
+        Meta(
+            max_length=200,
+            description="WP01, a phase or a job; not for grounds, findings and trace",
+        ),
     ] = ""
     feature: FeatureSlug = ""
     page: PageNumber = 1

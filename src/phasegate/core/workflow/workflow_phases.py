@@ -1,4 +1,4 @@
-"""Phases and workflows as data: their keys, names and order.
+"""The phases of each workflow, in order, with their keys and names.
 
 Imports nothing, so that the hook stays fast.
 """

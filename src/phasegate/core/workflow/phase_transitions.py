@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from phasegate.core.workflow.gate import GateOutcome, GateResult
-from phasegate.core.workflow.workflows import (
+from phasegate.core.workflow.workflow_phases import (
     DESCRIPTION_NOUNS,
     UNMERGED_WORKFLOWS,
     find_phases_problem,
@@ -216,32 +216,43 @@ def complete(workflow: Workflow) -> WorkflowOrRefusal:
 
 
 def build_state_view(workflow: Workflow | None) -> dict[str, object]:
-    """Build the content of state.json: the fields of the read contract.
-
-    `noun` is included only for a user-defined workflow type. `stage` is included only if continuing
-    would be wrong (a failed gate, a blocker), so that the next-steps block suggests what to do
-    about it.
-    """
+    """Build the content of state.json: the fields of the read contract, and no others."""
     if workflow is None or not workflow.is_active:
         return {"active_workflow": None}
 
-    view: dict[str, object] = {
-        "type": workflow.type,
-        "phases": list(workflow.phases),
-        "current_phase": workflow.phase,
-        "current_phase_index": workflow.index,
-        "artifact_folder": workflow.feature,
-        "phase_status": {
-            key: _phase_status(workflow, position) for position, key in enumerate(workflow.phases)
-        },
+    return {
+        "active_workflow": {
+            "type": workflow.type,
+            "phases": list(workflow.phases),
+            "current_phase": workflow.phase,
+            "current_phase_index": workflow.index,
+            "artifact_folder": workflow.feature,
+            "phase_status": {
+                key: _phase_status(workflow, position)
+                for position, key in enumerate(workflow.phases)
+            },
+        }
     }
 
-    if workflow.noun is not None and workflow.type not in DESCRIPTION_NOUNS:
-        view["noun"] = workflow.noun
-    if workflow.stage in (Stage.GATE_FAILED, Stage.BLOCKED):
-        view["stage"] = str(workflow.stage)
 
-    return {"active_workflow": view}
+def build_own_state(workflow: Workflow | None) -> dict[str, object]:
+    """Build the content of phasegate.json: what the next-steps block needs besides state.json.
+
+    It names the feature and the phase that it is about. `noun` is included only for a user-defined
+    workflow type.
+    """
+    if workflow is None or not workflow.is_active:
+        return {}
+
+    own: dict[str, object] = {
+        "artifact_folder": workflow.feature,
+        "current_phase_index": workflow.index,
+        "stage": str(workflow.stage),
+    }
+    if workflow.noun is not None and workflow.type not in DESCRIPTION_NOUNS:
+        own["noun"] = workflow.noun
+
+    return own
 
 
 def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> WorkflowOrRefusal:
@@ -281,6 +292,10 @@ def _phase_status(workflow: Workflow, position: int) -> str:
         return "completed"
     if position > workflow.index:
         return "pending"
-    if workflow.stage is Stage.GATE_PASSED:
+    # A blocker behind a passed gate concerns the merge: the phase stays completed
+    passed_and_blocked = (
+        workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.GATE_PASSED
+    )
+    if workflow.stage is Stage.GATE_PASSED or passed_and_blocked:
         return "completed"
     return "in_progress"
