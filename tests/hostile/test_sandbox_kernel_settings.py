@@ -74,9 +74,13 @@ def test_without_the_sandbox_root_can_open_them(tmp_path: Path) -> None:
 
 def find_python_for_everybody() -> str:
     """A Python that another user may start, new enough for Phasegate."""
-    check = "import sys; sys.exit(sys.version_info < (3, 11))"
+    # A virtual environment may hold a copy: what it was copied from must be readable too.
+    check = (
+        "import os, sys; is_readable = os.access(sys._base_executable, os.X_OK); "
+        "sys.exit(sys.version_info < (3, 11) or not is_readable)"
+    )
     for program in (os.path.realpath(sys.executable), "/usr/bin/python3"):
-        with suppress(PermissionError):
+        with suppress(PermissionError, subprocess.CalledProcessError):
             subprocess.run([program, "-c", check], user="nobody", check=True)
             return program
     pytest.skip("no Python that the user nobody may start")
