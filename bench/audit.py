@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.core.audit.trail import Action, Source, TrailEvent, bind_entry, encode_entry
+from phasegate.core.audit.trail import Action, Source, TrailEvent, chain_entry, encode_entry
 from phasegate.storage.journal_store import Store, open_store
 from phasegate.storage.location import Location
 from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
@@ -72,12 +72,12 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
         def one_fsync_an_entry(writer: int, number: int) -> None:
             with turn:
                 os.write(
-                    log, bind_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line
+                    log, chain_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line
                 )
                 os.fsync(log)
 
         def one_transaction_an_entry(writer: int, number: int) -> None:
-            line = bind_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line
+            line = chain_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line
             databases[writer].execute("INSERT INTO entry VALUES (?)", (line,))
 
         rates = rates_in_turn(ours, one_fsync_an_entry, one_transaction_an_entry)

@@ -127,9 +127,7 @@ def every_log_is_a_transcript(project: DispatchProject) -> None:
         )  # nothing of the protocol is left
 
 
-def the_second_review_saw_the_changes(
-    project: DispatchProject, model: Standin
-) -> None:
+def the_second_review_saw_the_changes(project: DispatchProject, model: Standin) -> None:
     reviews = [job for job in project.jobs() if job.phase == "review"]
     assert [(job.round, job.outcome) for job in reviews] == [(1, "done"), (2, "done")]
     prompts = [project.prompt(job.id).strip() for job in reviews]

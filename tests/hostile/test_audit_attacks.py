@@ -23,7 +23,7 @@ from phasegate.core.audit.chain import (
     compute_entry_hash,
     find_first_break,
 )
-from phasegate.core.audit.trail import bind_entry, encode_entry, scan_trail
+from phasegate.core.audit.trail import chain_entry, encode_entry, scan_trail
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.errors import StateConflict
 from phasegate.interfaces.cli.main import run_command
@@ -139,7 +139,7 @@ def test_nobody_goes_on_from_an_attacked_chain_unless_its_end_is_the_written_one
 
 
 def forged(previous: str, number: int) -> bytes:
-    return bind_entry(previous, encode_entry(TS, "job-a", wrote("forged.py", number))).line
+    return chain_entry(previous, encode_entry(TS, "job-a", wrote("forged.py", number))).line
 
 
 def hash_of(line: bytes) -> str:

@@ -20,7 +20,7 @@ from phasegate.core.audit.trail import (
     Action,
     Source,
     TrailEvent,
-    bind_entry,
+    chain_entry,
     encode_entry,
     scan_trail,
 )
@@ -101,7 +101,7 @@ def test_any_changed_byte_of_a_trail_is_found_and_its_line_named(
     start = previous = trail_origin("f", "j")
     lines = []
     for fields in records:
-        line, previous = bind_entry(
+        line, previous = chain_entry(
             previous,
             encode_entry("now", "j", TrailEvent("a", Action.COMMIT, Source.DERIVED, fields)),
         )

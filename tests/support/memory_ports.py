@@ -12,7 +12,7 @@ from typing import TypeVar
 from phasegate.agents.spool.requests import SpoolRequest
 from phasegate.agents.spool.server import SpoolAnswer
 from phasegate.core.audit.chain import ChainHead
-from phasegate.core.audit.trail import TrailEvent, bind_entry, encode_entry, trail_origin_hash
+from phasegate.core.audit.trail import TrailEvent, chain_entry, encode_entry, trail_origin_hash
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.project.ports import RunRecord, TrailSink
@@ -182,7 +182,7 @@ class MemoryTrails:
         with self._lock:
             for ts, done in entries:
                 feature, before = self._heads[job]
-                line, digest = bind_entry(before, encode_entry(ts, job, done))
+                line, digest = chain_entry(before, encode_entry(ts, job, done))
                 self.lines[job].append(line)
                 self._heads[job] = (feature, digest)
 

@@ -25,6 +25,8 @@ from phasegate.typed import read_json
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 16 * 1024**2
 MAX_PAGES = 20
+# Gitea's. A page with fewer entries is the last one.
+_SMALLEST_PAGE = 50
 _PART_BYTES = 64 * 1024
 _RATE_LIMIT_STATUSES = (429,)
 _TRANSIENT_STATUSES = (500, 502, 503, 504)
@@ -148,16 +150,17 @@ class ForgeApi:
                 422,
             ) from error
 
-    def _has_more(self, answer: HttpResponse, count: int) -> bool:
-        link = answer.headers.get("link")
+    def _has_more(self, response: HttpResponse, count: int) -> bool:
+        """Return True if there may be another page after this one."""
+        link = response.headers.get("link")
         if link is not None:
             return 'rel="next"' in link
 
-        following = answer.headers.get("x-next-page")
-        if following is not None:
-            return bool(following)
+        next_page = response.headers.get("x-next-page")
+        if next_page is not None:
+            return bool(next_page)
 
-        return count >= 50
+        return count >= _SMALLEST_PAGE
 
     def _build_path(self, path: str, query: Mapping[str, str]) -> str:
         if query:

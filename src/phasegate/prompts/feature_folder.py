@@ -132,7 +132,7 @@ def _list_package_files(folder: Path) -> list[str]:
 def read_feature(folder: Path, only: str = "") -> FeatureDocuments:
     """Read the documents of a feature's folder, or only one of them.
 
-    Problems are in the findings of each document.
+    Problems are reported in each document's findings.
     """
     if only and _is_spec(only):
         return FeatureDocuments(

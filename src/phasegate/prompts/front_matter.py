@@ -38,7 +38,10 @@ class FrontMatterDocument(NamedTuple):
 
 
 def read_document(text: str) -> FrontMatterDocument:
-    """Split a document and parse its front matter; `MalformedDocument` has the line."""
+    """Split a document and parse its front matter.
+
+    Raise `MalformedDocument`, with the line number, if it is invalid.
+    """
     parts = split_front_matter(text)
     if parts.front_matter is None:
         return FrontMatterDocument(None, parts.body, parts.body_line)

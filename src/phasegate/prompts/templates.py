@@ -126,7 +126,7 @@ def read_template(path: Path) -> str:
     except UnreadableFile as error:
         raise _make_refused_error(path, error.message) from error
     except UnicodeDecodeError as error:
-        raise _make_refused_error(path, f"byte {error.start} is not UTF-8") from error
+        raise _make_refused_error(path, f"invalid UTF-8 at byte {error.start}") from error
 
     if len(raw) > MAX_TEMPLATE_BYTES:
         raise _make_refused_error(
@@ -207,7 +207,7 @@ def _make_not_found_error(name: TemplateName, templates_folder: str) -> Template
 
 def _make_refused_error(path: Path, reason: str) -> TemplateRefused:
     return TemplateRefused(
-        f"the template {path} is refused: {reason}", "replace it with a regular UTF-8 file"
+        f"cannot use template {path}: {reason}", "replace it with a regular UTF-8 file"
     )
 
 

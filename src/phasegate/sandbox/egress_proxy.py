@@ -194,9 +194,10 @@ class EgressProxy:
         return None, "", False
 
     def _insert_key(self, line: bytes) -> bytes:
-        """Insert the key into a header that authorises, if the placeholder is its whole value.
+        """Replace the placeholder with the real key in an authorization header.
 
-        A scheme may precede it. In any other place a server may echo it: in a URL, for instance.
+        The placeholder must be the whole value, optionally after a scheme such as `Bearer`. It is
+        not replaced elsewhere, such as in a URL, because a server might echo the key.
         """
         name, colon, value = line.partition(b":")
         if name.lower() not in self._key_headers:

@@ -92,7 +92,8 @@ def _make_own_folders(request: JobRequest) -> None:
     for folder in (request.folder, request.home, request.tmp):
         if folder.is_symlink():
             raise ConfigError(
-                f"{folder} is a link", "a job's own folder must not be a link: remove it"
+                f"{folder} is a symbolic link",
+                "remove the link; a job's folders must be real folders",
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -94,7 +94,7 @@ def find_interpreter() -> str:
 
 
 def find_homes() -> list[str]:
-    """Return the user's home folders by the environment and the password file, which can differ."""
+    """Return the user's home folders from $HOME and the password database, which can differ."""
     try:
         registered = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

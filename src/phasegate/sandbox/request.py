@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from phasegate.sandbox.bounded_output import CapturedOutput
-from phasegate.sandbox.resource_usage import DISK, MEMORY, TASKS
+from phasegate.sandbox.resource_monitor import DISK, MEMORY, TASKS
 
 
 class SandboxLevel(StrEnum):

@@ -20,7 +20,7 @@ import time
 
 from phasegate.core.text.light_tuple import Light
 from phasegate.sandbox import process_tree, syscalls
-from phasegate.sandbox.resource_usage import ResourceMonitor
+from phasegate.sandbox.resource_monitor import ResourceMonitor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from phasegate.core.audit.trail import (
     Action,
     Source,
     TrailEvent,
-    bind_entry,
+    chain_entry,
     encode_entry,
     scan_trail,
     trail_origin_hash,
@@ -128,11 +128,13 @@ class TrailWriter:
             ) from error
 
     def _write_batch(self, batch: list[tuple[OpenTrail, list[bytes]]]) -> None:
+        """Chain the entries of several trails by hash and append them to the log in one write."""
         with self._disk_lock:
-            ends: dict[str, str] = {}
+            last_hashes: dict[str, str] = {}
             lines: list[tuple[OpenTrail, bytes]] = []
-            for trail, unbound in ((trail, one) for trail, entries in batch for one in entries):
-                line, ends[trail.job] = bind_entry(ends.get(trail.job) or trail.last_hash, unbound)
+            for trail, entry in ((trail, one) for trail, entries in batch for one in entries):
+                previous_hash = last_hashes.get(trail.job) or trail.last_hash
+                line, last_hashes[trail.job] = chain_entry(previous_hash, entry)
                 lines.append((trail, line))
 
             self._log.append(b"".join(encode_log_entry(trail.job, line) for trail, line in lines))

@@ -135,7 +135,7 @@ def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[
 
 
 def _name_merged_feature(message: str) -> str:
-    """Return the subject of a commit, with the slug of the feature that it merged."""
+    """Return a commit's subject, prefixed with the feature's slug if the message names one."""
     subject = message.strip().partition("\n")[0]
     found = _SPECIFICATION.search(message)
     if found:

@@ -151,8 +151,8 @@ def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -
 def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
     """Yield a marker for each file at or below a path.
 
-    Folders have no marker, since they change with every file in them. A path that cannot be read
-    has a marker too: an agent may have nested it too deeply.
+    Folders have no marker, since they change with every file in them. An unreadable path
+    has a marker too, for example one that is nested too deeply to open.
     """
     pending = [(path, name)]
     own = _own_output_files()

@@ -108,7 +108,7 @@ PHASEGATE_ACTOR = TrailActor(PHASEGATE, "")
 
 
 class TrailLine(NamedTuple):
-    """A line of the file, and the hash to which the next line is bound."""
+    """A line of a trail, and its hash, which the next line contains."""
 
     line: bytes
     hash: str
@@ -152,9 +152,9 @@ def encode_entry(ts: str, job: str, event: TrailEvent) -> bytes:
     return _to_json(record)
 
 
-def bind_entry(previous: str, unbound: bytes) -> TrailLine:
-    """Return the next line: an entry, bound to the previous line."""
-    body = b'%b,"prev":"%b"' % (unbound[:-1], previous.encode())
+def chain_entry(previous_hash: str, entry: bytes) -> TrailLine:
+    """Return an entry as a trail line that contains the previous line's hash and its own."""
+    body = b'%b,"prev":"%b"' % (entry[:-1], previous_hash.encode())
     digest = sha256(body).hexdigest()
     return TrailLine(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
 

@@ -91,7 +91,8 @@ def find_python_tools(
             purpose = _DECLARED_TOOLS[key][0]
             found[key] = _make_tool(files, all_sources, check.tool, purpose, command, check.where)
         elif key == "mypy" and command != "mypy" and check.where != "pre-commit":
-            # The project's own target, instead of a guessed one
+            # The target that the project declares replaces our guess. pre-commit declares none: it
+            # passes the changed files.
             found[key] = found[key]._replace(command=command, configured_in=check.where)
 
     return [*found.values()]

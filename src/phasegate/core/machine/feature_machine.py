@@ -63,6 +63,7 @@ def decide_feature_actions(
 
 
 def _decide_work(feature: Feature, running: Collection[str]) -> tuple[FeatureAction, ...]:
+    """Return the next step, or start as many packages as `limits.parallel` allows."""
     step = feature.todo[0]
     if step is not Step.PACKAGES:
         is_repeated = feature.asked_again or feature.retries

@@ -63,7 +63,7 @@ _PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,2})?")
 
 
 class ParsedPackage(NamedTuple):
-    """A package, or None with the reasons; and the lines of its keys."""
+    """A parsed package: None if it is invalid, its findings, and the line of each key."""
 
     package: WorkPackage | None
     findings: list[Finding]

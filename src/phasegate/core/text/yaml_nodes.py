@@ -135,7 +135,7 @@ class FieldReader:
         return ()
 
     def read_text_or_texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of single values; a single one needs no brackets."""
+        """Read a list of scalars; a bare scalar counts as a list of one."""
         node = self._entries.values.get(key)
         if isinstance(node, YamlText) and node.value:
             return (self.read_text(key),)

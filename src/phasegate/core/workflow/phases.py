@@ -13,7 +13,7 @@ from phasegate.core.workflow.workflow_phases import split_phase_key
 
 
 class PhaseWork(StrEnum):
-    """How the work of a phase is done."""
+    """The kind of work in a phase, which determines the agent roles."""
 
     # A writer (role `plan`), then a critic (role `challenge`)
     PLANNING = "planning"

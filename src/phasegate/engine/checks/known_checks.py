@@ -182,7 +182,7 @@ def list_known_checks(
     results: Mapping[str, CheckResult],
     baseline: Baseline | None,
 ) -> list[CheckResult] | None:
-    """Return the checks of these commands from recorded results; None unless all are known."""
+    """Build the check results from recorded results; return None if any is missing."""
     wanted = [purpose for purpose in Purpose if purpose in purposes and purpose != Purpose.SETUP]
     if any(purpose not in results for purpose in wanted):
         return None

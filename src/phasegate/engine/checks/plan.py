@@ -88,7 +88,10 @@ def _make_plan(
 def _list_setup_candidates(
     detected: DetectedProject | None, configured: dict[str, str]
 ) -> tuple[SetupCandidate, ...]:
-    """Return the setup candidates in order. A configured test command overrides a candidate's."""
+    """Return the setup candidates in order.
+
+    If a test command is configured, those of the candidates are dropped.
+    """
     setups = detected.setups if detected else ()
     if Purpose.TEST in configured:
         return tuple(setup._replace(test_command="") for setup in setups)

@@ -111,7 +111,10 @@ class FeatureBranch(NamedTuple):
             if self.project.refs.move(self.name, head, commit):
                 return commit
 
-        raise StateConflict(f"{self.name} was updated concurrently too often", "run again")
+        raise StateConflict(
+            f"{self.name} kept changing while Phasegate tried to commit to it",
+            "run the command again",
+        )
 
     def fast_forward(self, commit: str) -> bool:
         """Move the branch forward to a descendant of its head; return False for other commits."""

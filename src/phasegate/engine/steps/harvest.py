@@ -68,7 +68,7 @@ def harvest_package(
     ]
 
     for index in range(workspace.agent_count):
-        workspace.disarm_checkout(index)
+        workspace.remove_dangerous_git_files(index)
 
     violations: tuple[str, ...] = ()
     for index, one in enumerate(changes):

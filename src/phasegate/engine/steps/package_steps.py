@@ -317,7 +317,7 @@ class PackageSteps:
             *build_claim_events(self._workspace, assigned, index, job_end),
             *compare_failure_claims(workspace, assigned, index, job_end, notes),
         )
-        kept = self._reset_after_job(workspace, index, job_end, notes)
+        kept = self._clean_up_after_job(workspace, index, job_end, notes)
 
         return StepResult(
             events=(end,),
@@ -331,9 +331,13 @@ class PackageSteps:
             return self._workspace.for_attempt(request.agent_index)
         return self._workspace
 
-    def _reset_after_job(
+    def _clean_up_after_job(
         self, workspace: PackageWorkspace, index: int, ended: JobEnd, notes: TrailNoteBuilder
     ) -> tuple[str, ...]:
+        """Reset the checkout if that is required, else remove the agent's git hooks and settings.
+
+        Return notices for the user.
+        """
         if ended.cleanup_required:
             checkout = workspace.ensure_checkout(index)
             reset = reset_checkout(checkout, workspace.checkout_options())
@@ -343,7 +347,7 @@ class PackageSteps:
             notes.add_reset(checkout.folder)
         elif ended.outcome is not JobEndKind.DONE:
             # After DONE, the harvest inspects the git directory first.
-            workspace.disarm_checkout(index)
+            workspace.remove_dangerous_git_files(index)
 
         return ()
 

@@ -246,6 +246,7 @@ class PullRequestSteps(ABC, Generic[E]):
     def _merge(self) -> StepResult[E]:
         """Check the merged tree, then let the forge merge the reviewed head."""
         checked = self.check_before_merge()
+        # An event means that the pull request must not be merged.
         if checked.events:
             return checked
 

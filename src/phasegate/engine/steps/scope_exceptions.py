@@ -96,7 +96,7 @@ def allow_path(
 def allowed_paths(exceptions: Iterable[ScopeException], checkout: Path) -> tuple[str, ...]:
     """Return the paths whose exceptions are valid in a checkout now.
 
-    A protected path is allowed only while its content is what the user has seen.
+    A protected path is allowed only while its content matches what the user approved.
     """
     return tuple(
         exception.path

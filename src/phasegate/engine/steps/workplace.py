@@ -141,7 +141,7 @@ class PackageWorkspace:
         if checkout is not None:
             raise_if_unsaved(update_checkout(checkout, self.checkout_options()))
 
-    def disarm_checkout(self, index: int) -> None:
+    def remove_dangerous_git_files(self, index: int) -> None:
         """Remove hooks and settings of an agent's git directory, which the user's git would run."""
         checkout = find_checkout(self.project.repository, self.assignment(index))
         if checkout is not None:

@@ -74,9 +74,9 @@ def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
 def ask_agent(
     project: Project, store: Store, member: NamedAgent, commit: str, text: str
 ) -> tuple[str, str]:
-    """Ask an agent in a throw-away copy of a commit. Return the job and the answer.
+    """Run an agent on a prompt in a temporary copy of a commit. Return the job id and the answer.
 
-    Raises StateConflict if the job fails.
+    Raise StateConflict if the job fails.
     """
     job = project.clock.new_id()
     folder = project.worktrees_folder / f".ask-{job}"

@@ -13,25 +13,18 @@ from phasegate.engine.drive.package import Progress, Stopped, dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.interfaces.cli.completion_values import (
-    PackageIdParam,
     complete_from,
     list_agent_names,
-    list_package_ids,
 )
 from phasegate.interfaces.cli.live_display import LiveLines, format_clock, redraw_periodically
-from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.options import feature_option, package_argument
 from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
 from phasegate.interfaces.cli.render import json_option, make_printable, print_result
 from phasegate.interfaces.cli.run import handle_stop_signals
 
 
 @click.command()
-@click.argument(
-    "work_package",
-    type=PackageIdParam(),
-    metavar="WPnn",
-    shell_complete=complete_from(list_package_ids),
-)
+@package_argument
 @feature_option
 @click.option(
     "--agent",

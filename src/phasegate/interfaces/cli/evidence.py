@@ -9,14 +9,9 @@ import click
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.steps.evidence_acceptance import accept_finding
-from phasegate.interfaces.cli.completion_values import (
-    PackageIdParam,
-    complete_from,
-    list_package_ids,
-)
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import FreeText, json_option, make_printable, print_result
+from phasegate.interfaces.cli.options import feature_option, package_argument, reason_option
+from phasegate.interfaces.cli.render import json_option, make_printable, print_result
 
 
 @click.group(cls=Group)
@@ -25,20 +20,9 @@ def evidence() -> None:
 
 
 @evidence.command("accept")
-@click.argument(
-    "work_package",
-    type=PackageIdParam(),
-    metavar="WPnn",
-    shell_complete=complete_from(list_package_ids),
-)
+@package_argument
 @click.argument("finding")
-@click.option(
-    "--reason",
-    metavar="TEXT",
-    type=FreeText(),
-    required=True,
-    help="The reason; it is recorded in the audit trail.",
-)
+@reason_option
 @feature_option
 @json_option
 def accept(

@@ -29,7 +29,7 @@ def fleet() -> None:
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="The folder for all its files; default: a new temporary folder.",
+    help="Folder for the fleet's files. Default: a new temporary folder.",
 )
 @click.option(
     "--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="Number of workers."

@@ -110,7 +110,7 @@ def _find_mcp_settings(agent: str) -> McpConfigFile:
     config_file = HARNESSES[resolve_harness_kind(agent, candidates)].mcp
     if config_file is None:
         raise ConfigError(
-            f"{agent} reads no MCP servers from a file in the repository",
+            f"{agent} does not read MCP servers from a file in the repository",
             "add a stdio server with the command `phasegate mcp` to its settings",
         )
 

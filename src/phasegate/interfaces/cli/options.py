@@ -1,4 +1,4 @@
-"""Shared options: `--feature SLUG`, and `--fleet` for commands that only read."""
+"""Shared arguments and options: WPnn, `--reason`, `--feature SLUG`, and `--fleet` for reading."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any, TypeVar
 import click
 
 from phasegate.engine.views.overview import resolve_feature
-from phasegate.interfaces.cli.completion_values import complete_from, list_feature_slugs
+from phasegate.interfaces.cli.completion_values import (
+    PackageIdParam,
+    complete_from,
+    list_feature_slugs,
+    list_package_ids,
+)
 from phasegate.interfaces.cli.live_display import show_waiting
-from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder
+from phasegate.interfaces.cli.render import FLEET_COPY_KEY, FreeText, current_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,4 +72,18 @@ feature_option: Callable[[F], F] = click.option(
     shell_complete=complete_from(list_feature_slugs),
     callback=resolve_feature_callback,
     help="The feature, if there are several; a prefix of its name is enough.",
+)
+
+package_argument = click.argument(
+    "work_package",
+    type=PackageIdParam(),
+    metavar="WPnn",
+    shell_complete=complete_from(list_package_ids),
+)
+reason_option = click.option(
+    "--reason",
+    metavar="TEXT",
+    type=FreeText(),
+    required=True,
+    help="The reason; it is recorded in the audit trail.",
 )

@@ -7,13 +7,8 @@ import click
 from phasegate.engine.views.overview import list_features, package_cards, require_reader
 from phasegate.engine.views.package import package_view
 from phasegate.engine.views.status_text import NO_PACKAGES, render_package_line
-from phasegate.interfaces.cli.completion_values import (
-    PackageIdParam,
-    complete_from,
-    list_package_ids,
-)
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import feature_option, fleet_view_option
+from phasegate.interfaces.cli.options import feature_option, fleet_view_option, package_argument
 from phasegate.interfaces.cli.render import (
     current_folder,
     json_option,
@@ -47,12 +42,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 
 
 @package.command("show")
-@click.argument(
-    "work_package",
-    type=PackageIdParam(),
-    metavar="WPnn",
-    shell_complete=complete_from(list_package_ids),
-)
+@package_argument
 @feature_option
 @fleet_view_option(with_trails=False)
 @json_option

@@ -78,8 +78,8 @@ class ProgressPrinter:
     def print_line(self, line: str, *, err: bool = True) -> None:
         """Print a line above the live lines.
 
-        If stdout is a log file, event lines go there as well: gates and blocks alone would not show
-        what happened.
+        If stdout is a log file, event lines go there as well: otherwise the log would contain only
+        gates and blocks.
         """
         self.live.print_above(make_printable(line), err=err)
         if err and self._has_log:

@@ -31,7 +31,7 @@ def prompt() -> None:
 
 @prompt.command()
 @click.argument("instructions", required=False)
-@click.option("--phase", help="plan, challenge, implement, review or archive.")
+@click.option("--phase", help="Phase of the prompt: plan, challenge, implement, review or archive.")
 @click.option("--agent", help="A configured agent, or claude, codex, ...")
 @click.option(
     "--file",

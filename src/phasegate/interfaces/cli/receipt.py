@@ -63,7 +63,7 @@ def _format_receipt(stored: StoredReceipt) -> list[str]:
 @click.option("--key", metavar="FILE", help="ssh public key of the signer.")
 @click.option("--allowed-signers", metavar="FILE", help="Trusted ssh keys, as for git.")
 @click.option("--fingerprint", metavar="HEX", help="gpg key of the signer.")
-@click.option("--bundle", metavar="DIR", help="Also check a folder of `receipt export`.")
+@click.option("--bundle", metavar="DIR", help="Also check a folder written by `receipt export`.")
 @click.option("--replay", is_flag=True, help="Run the recorded commands on a clean checkout.")
 def verify_command(commit: str, replay: bool, **options: str | None) -> int:
     """Verify the receipt of a merge, with the program that also works without Phasegate.

@@ -10,7 +10,7 @@ from phasegate.core.audit.trail import (
     Action,
     Source,
     TrailEvent,
-    bind_entry,
+    chain_entry,
     encode_entry,
     scan_trail,
     trail_origin_hash,
@@ -34,7 +34,7 @@ def done(action: str = "exit", **fields: object) -> TrailEvent:
 def trail(length: int) -> list[bytes]:
     lines, previous = [], START
     for number in range(length):
-        line, previous = bind_entry(
+        line, previous = chain_entry(
             previous,
             encode_entry(TS, "3a6b8c9d", done("write_file", path=f"{number}.py", lines=number)),
         )
@@ -50,7 +50,7 @@ def test_a_line_has_the_fields_of_the_specification_and_its_source(
     action: str, fields: dict[str, object]
 ) -> None:
     record = json.loads(
-        bind_entry(START, encode_entry(TS, "3a6b8c9d", done(action, **fields))).line
+        chain_entry(START, encode_entry(TS, "3a6b8c9d", done(action, **fields))).line
     )
     expected = {
         "ts": TS,
@@ -69,7 +69,7 @@ def test_a_line_has_the_fields_of_the_specification_and_its_source(
 @pytest.mark.demand("D13.a")
 def test_a_field_that_holds_a_newline_and_a_forged_line_stays_one_line() -> None:
     forged = 'x"}\n' + trail(1)[0].decode()
-    line, digest = bind_entry(START, encode_entry(TS, "3a6b8c9d", done("commit", message=forged)))
+    line, digest = chain_entry(START, encode_entry(TS, "3a6b8c9d", done("commit", message=forged)))
     assert "\n".join(["{", forged, "}"]).count("\n") > 1, (
         "control: put in raw, it would be several lines"
     )
@@ -81,7 +81,7 @@ def test_a_field_that_holds_a_newline_and_a_forged_line_stays_one_line() -> None
 
 @pytest.mark.parametrize("text", ["\x00\x1b[2J\r", "\u2028\u2029\x85", "a\udc80b", "é\U0001f600"])
 def test_any_text_makes_one_readable_line(text: str) -> None:
-    line = bind_entry(
+    line = chain_entry(
         START, encode_entry(TS, "3a6b8c9d", done("commit", message=text, files=[text]))
     ).line
     assert len(line.decode("ascii").splitlines()) == 1
@@ -93,7 +93,7 @@ def test_any_text_makes_one_readable_line(text: str) -> None:
 def test_a_field_cannot_stand_for_one_that_every_line_has() -> None:
     for name in ("ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"):
         with pytest.raises(ValueError, match=name):
-            bind_entry(
+            chain_entry(
                 START,
                 encode_entry(
                     TS, "3a6b8c9d", TrailEvent("a", Action.EXIT, Source.OBSERVED, {name: "forged"})

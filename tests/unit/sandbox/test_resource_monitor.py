@@ -12,7 +12,7 @@ import pytest
 
 from phasegate.sandbox import orphans, process_tree
 from phasegate.sandbox.environment import JOB_TAG_VARIABLE
-from phasegate.sandbox.resource_usage import (
+from phasegate.sandbox.resource_monitor import (
     CHECK_INTERVAL_S,
     MEMORY,
     ResourceMonitor,
