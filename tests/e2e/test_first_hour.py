@@ -287,6 +287,7 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
         ("template", "lint", "adir"): "no templates found in adir",
         ("show", "adir"): "'adir' is neither a package nor a phase",
         ("show", "wp1"): "there is no WP01",
+        ("show", "requirments"): "did you mean `requirements`?",
         ("package", "list", "--feature", "nope"): "there is no recorded feature nope",
         ("worktree", "list", "--feature", "nope"): "there is no recorded feature nope",
     }

@@ -94,8 +94,8 @@ def split_phase_key(key: str) -> tuple[str, str]:
 
 
 def is_phase_named(key: str, text: str) -> bool:
-    """Return whether a user's text means this phase: its key, its number or its name."""
-    return text.lower() in (key, *split_phase_key(key))
+    """Return True if a user's text means this phase: its key, its name or its number (1 or 01)."""
+    return text.lower().zfill(2) in (key, *split_phase_key(key))
 
 
 def resolve_display_name(key: str) -> str:

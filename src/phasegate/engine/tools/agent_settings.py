@@ -42,25 +42,23 @@ class SettingsEntry(NamedTuple):
 
 def hook_entry(hooks: HookFile) -> SettingsEntry:
     """Return the entry that runs `phasegate next` in a program's hooks."""
-    manual_hint = f"run this in your own hook: {hooks.command}"
     return SettingsEntry(
         what="hook",
         file=hooks.file,
         insert=lambda text: add_hook(text, hooks),
         remove=lambda text: remove_hook(text, hooks),
-        manual_hint=manual_hint,
+        manual_hint=f"run this in your own hook: {hooks.command}",
     )
 
 
 def server_entry(config: McpConfigFile) -> SettingsEntry:
     """Return the entry of `phasegate mcp` among a program's MCP servers."""
-    manual_hint = f"add a server with this command: {' '.join(SERVER_COMMAND)}"
     return SettingsEntry(
         what="server",
         file=config.file,
         insert=lambda text: add_server(text, config),
         remove=lambda text: remove_server(text, config),
-        manual_hint=manual_hint,
+        manual_hint=f"add a server with this command: {' '.join(SERVER_COMMAND)}",
     )
 
 

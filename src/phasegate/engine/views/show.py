@@ -12,6 +12,7 @@ from phasegate.core.machine.feature_events import CommandsRan, DocumentsWritten,
 from phasegate.core.machine.package_events import Harvested
 from phasegate.core.plan.work_package import is_package_id
 from phasegate.core.test_strength.page import render_strength
+from phasegate.core.text.finding import suggest_closest
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.workflow_phases import is_phase_named
 from phasegate.engine.journal.package import read_start_commits
@@ -105,8 +106,11 @@ def find_subject(
     try:
         view = job_view(project.location, wanted, feature)
     except ConfigError as error:
+        keys = " ".join(row.phases for row in rows.values()).split()
+        meant = suggest_closest(wanted, [key.partition("-")[2] for key in keys])
         raise ConfigError(
-            f"'{escape_unprintable(wanted)}' is neither a package nor a phase, and {error.message}",
+            f"'{escape_unprintable(wanted)}' is neither a package nor a phase, "
+            f"and {error.message}{meant}",
             "phasegate status lists packages and phases, phasegate show PHASE lists its jobs",
         ) from error
 

@@ -82,12 +82,9 @@ def path(as_json: bool) -> int:
             make_printable(file),
             as_json,
         )
-        if exists:
-            return 0
-        return 1
-
-    print(f"there is no {make_printable(file)}", file=sys.stderr)
-    return 1
+    else:
+        print(f"there is no {make_printable(file)}", file=sys.stderr)
+    return int(not exists)
 
 
 def _parse_flags(settings: tuple[str, ...]) -> dict[str, str]:

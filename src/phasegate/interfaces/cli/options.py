@@ -85,5 +85,5 @@ reason_option = click.option(
     metavar="TEXT",
     type=FreeText(),
     required=True,
-    help="The reason; it is recorded in the audit trail.",
+    help="The reason; it is recorded.",
 )

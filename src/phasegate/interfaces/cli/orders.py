@@ -23,7 +23,7 @@ from phasegate.engine.project.project import Project, Store, open_project, open_
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import follow_feature
 from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
-from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.options import feature_option, reason_option
 from phasegate.interfaces.cli.progress import ProgressPrinter
 from phasegate.interfaces.cli.render import FreeText, json_option, print_result
 from phasegate.interfaces.cli.run import run_and_report
@@ -240,13 +240,7 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
 
 
 @click.command()
-@click.option(
-    "--reason",
-    metavar="TEXT",
-    type=FreeText(),
-    required=True,
-    help="Why the workflow is cancelled; recorded in the journal.",
-)
+@reason_option
 @feature_option
 @_fleet_option
 @json_option

@@ -10,6 +10,7 @@ from phasegate.core.workflow.workflow_phases import (
     WORKFLOWS,
     find_phases_problem,
     gate_name,
+    is_phase_named,
     resolve_display_name,
     workflow_noun,
 )
@@ -197,3 +198,9 @@ def test_every_phase_of_every_workflow_says_how_it_is_carried_out() -> None:
 def test_a_phase_of_ones_own_is_reviewed() -> None:
     assert get_phase("42-audit").work is PhaseWork.REVIEW
     assert get_phase("42-audit").artifacts == ("REVIEW-42.md",)
+
+
+@pytest.mark.parametrize("text", ["01-requirements", "Requirements", "01", "1"])
+def test_a_phase_is_named_by_its_key_name_or_number(text: str) -> None:
+    assert is_phase_named("01-requirements", text)
+    assert not is_phase_named("11-local-testing", text)
