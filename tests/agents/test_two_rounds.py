@@ -23,7 +23,7 @@ LONG = "".join(f"export const line{n} = {n};\n" for n in range(400))
 MORE = "export const more = 1;"
 FINDING = "1. [major] more is missing"
 LOOKED = "echo looked at it"
-WAIT_S = 100.0
+WAIT_S = 400.0
 COUNTS_AT_ITS_END_ONLY = ("codex", "gemini")
 
 

@@ -39,7 +39,7 @@ It says bye.
 <!-- /sk:fr -->
 """
 PASS = Say("I have read it.\n\n<review>PASS</review>\n")
-WAIT_S = 100.0
+WAIT_S = 400.0
 ROLES = {
     "plan": "claude",
     "implement": "claude",
