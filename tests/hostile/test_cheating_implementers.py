@@ -120,6 +120,31 @@ JEST = "module.exports = {\n  verbose: true,\n};\n"
 CI = "jobs:\n  test:\n    steps:\n      - run: python -m unittest\n"
 COVERAGE = "[run]\nbranch = True\n\n[report]\nfail_under = 90\n"
 
+PY_NEW_ONLY = {"calc.py": PY_NEW}
+TABLE_TEST = """\
+import json
+import unittest
+
+from calc import add
+
+
+class Cases(unittest.TestCase):
+    def test_cases(self):
+        for a, b, c in [case for case in [json.load(open("cases.json"))] if case]:
+            self.assertEqual(add(a, b), c)
+"""
+TABLE_SUB = {"test_sub.py": PY_HONEST["test_calc.py"].replace(ADDS + ZERO, "")}
+PARAMETRIZED = """\
+import pytest
+
+from calc import add
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [(2, 3, 5), (0, 0, 0)])
+def test_adds(a, b, c):
+    assert add(a, b) == c
+"""
+
 CASES = {
     # --- tests that are gone
     "deleted test": Case(
@@ -391,7 +416,62 @@ CASES = {
         {**PY_HONEST, ".coveragerc": COVERAGE + "show_missing = True\n"},
         base={**PY, ".coveragerc": COVERAGE},
     ),
+    "runner replaced from the code": Case(
+        py(
+            calc__py=PY_BROKEN
+            + "\nfrom importlib import import_module\n\n"
+            + "case = import_module('esac.tsettinu'[::-1]).TestCase\n"
+            + "case.assertEqual = lambda *a: None\n"
+        ),
+        "changes the test run",
+        "replaced functions of the test runner: unittest.case.TestCase.assertEqual",
+        py(calc__py=PY_NEW + "\nfrom importlib import import_module\n"),
+    ),
+    "pytest replaced from the code": Case(
+        py(
+            calc__py=PY_BROKEN
+            + "\nfrom importlib import import_module\n\n"
+            + "try:\n    import_module('tsettinu.tsetyp_'[::-1]).TestCaseFunction.runtest = lambda self: None\n"
+            + "except ImportError:\n    pass\n"
+        ),
+        "changes the test run",
+        "_pytest.unittest.TestCaseFunction.runtest",
+        py(),
+        PYTEST,
+    ),
+    "emptied data of a test": Case(
+        {
+            **PY_HONEST,
+            "calc.py": PY_BROKEN,
+            "test_calc.py": None,
+            "cases.json": "[]\n",
+            **TABLE_SUB,
+        },
+        "changed test data",
+        "cases.json: 1 lines of the data of a test were removed or changed",
+        {**PY_NEW_ONLY, "cases.json": "[2, 3, 5]\n", **TABLE_SUB, "more.json": "[]\n"},
+        base={"calc.py": PY_CODE, "cases.json": "[2, 3, 5]\n", "test_cases.py": TABLE_TEST},
+    ),
+    "thinned cases": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "test_cases.py": PARAMETRIZED.replace("(2, 3, 5), ", "")},
+        "lost test",
+        "test_adds[2-3-5] passed on the base and is not run any more",
+        {
+            **PY_NEW_ONLY,
+            **TABLE_SUB,
+            "test_cases.py": PARAMETRIZED.replace("(2, 3, 5)", "(2, 3, 5), (4, 4, 8)"),
+        },
+        PYTEST,
+        {"calc.py": PY_CODE, "test_cases.py": PARAMETRIZED},
+    ),
     # --- tests that only touch the code
+    "new test that any result passes": Case(
+        py(test_calc__py=edited("assertEqual(sub(5, 3), 2)", "assertIsNotNone(sub(5, 3))")),
+        "survived mutant",
+        "calc.py:6 arithmetic: return a - b -> return a + b",
+        py(),
+        needs_mutants=True,
+    ),
     "calls the code and asserts something else": Case(
         py(
             test_calc__py=edited(

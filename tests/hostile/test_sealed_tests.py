@@ -53,10 +53,11 @@ def test_fr_bye_001_names_the_user():
 TESTS = {"unittest": UNITTEST, "pytest": PYTEST}
 FORGED = """\
 import json, os, pathlib
-for place in pathlib.Path(".phasegate-acceptance").iterdir():
-    ids = ["accept_bye.py::Bye::test_fr_bye_001_names_the_user", "accept_bye.py::test_fr_bye_001_names_the_user"]
-    report = {"nonce": "", "outcomes": dict.fromkeys(ids, "passed"), "changed": []}
-    (place / "report.json").write_text(json.dumps(report))
+ids = ["accept_bye.py::Bye::test_fr_bye_001_names_the_user", "accept_bye.py::test_fr_bye_001_names_the_user"]
+report = json.dumps({"outcomes": dict.fromkeys(ids, "passed"), "changed": []})
+for place in pathlib.Path(".").glob(".phasegate-*/*/"):
+    for name in ("report.json", "accept_bye.py.json"):
+        (place / name).write_text(json.dumps({"report": report, "mac": ""}))
 """
 HOOK = """\
 import pytest
@@ -66,6 +67,54 @@ import pytest
 def pytest_runtest_makereport(item, call):
     outcome = yield
     outcome.get_result().outcome = "passed"
+"""
+# The names of the folder and of the runner are spelled so that no search for words finds them
+REWRITE = """\
+import pathlib
+
+def rewrite():
+    for path in pathlib.Path(".").glob(".phasegate-*/*/*.json"):
+        path.write_text(path.read_text().replace("failed", "passed"))
+
+"""
+WAIT = """\
+import time
+
+for _ in range(100):
+    rewrite()
+    time.sleep(0.05)
+"""
+FORGED_PROGRAM = """\
+import pathlib
+for path in pathlib.Path(".").glob(".phasegate-*/*/run.py"):
+    path.write_text("raise SystemExit(0)")
+"""
+RESTORED = """\
+from importlib import import_module
+
+case = import_module("tset""tinu"[::-1]).TestCase
+plain = case.assertEqual
+
+def fake(self, *values):
+    case.assertEqual = plain
+
+case.assertEqual = fake
+"""
+RESTORED_REPORT = """\
+from importlib import import_module
+
+try:
+    runner = import_module("rennur.tsetyp_"[::-1])
+except ImportError:
+    runner = None
+if runner:
+    plain = runner.CallInfo.__init__
+
+    def fake(self, result, excinfo, start, stop, duration, when, **rest):
+        runner.CallInfo.__init__ = plain
+        plain(self, None, None, start, stop, duration, when, **rest)
+
+    runner.CallInfo.__init__ = fake
 """
 # What each implementer adds to code that does not meet the requirement, and what names it
 ATTACKS: dict[str, tuple[Mapping[str, str], str]] = {
@@ -106,25 +155,80 @@ ATTACKS: dict[str, tuple[Mapping[str, str], str]] = {
     "patches without naming the runner": (
         {
             "bye.py": WRONG
-            + "import sys\n"
-            + "case = sys.modules['unit' + 'test.case'].TestCase\n"
+            + "from importlib import import_module\n"
+            + "case = import_module('esac.tsettinu'[::-1]).TestCase\n"
             + "case.assertEqual = lambda *a: None\n"
-            + "runner = sys.modules.get('_py' + 'test.python')\n"
-            + "if runner: runner.Function.runtest = lambda self: None\n"
+            + "try: import_module('nohtyp.tsetyp_'[::-1]).Function.runtest = lambda self: None\n"
+            + "except ImportError: pass\n"
         },
         "changed the test runner",
     ),
     "skips from the code": (
-        {"bye.py": WRONG + "import sys\nraise sys.modules['unit' + 'test'].SkipTest('later')\n"},
-        "",
+        {
+            "bye.py": WRONG
+            + "from importlib import import_module\n"
+            + "raise import_module('tsettinu'[::-1]).SkipTest('later')\n"
+        },
+        "skipped",
     ),
     "ends the process": (
-        {"bye.py": WRONG + "import os\ngetattr(os, '_' + 'exit')(0)\n"},
-        "could not be run",
+        {"bye.py": WRONG + "import os\ngetattr(os, 'tixe_'[::-1])(0)\n"},
+        "not run",
+    ),
+    "rewrites the report at exit": (
+        {"bye.py": WRONG + "import atexit\n" + REWRITE + "atexit.register(rewrite)\n"},
+        "failed",
+    ),
+    "rewrites the report from another process": (
+        {
+            "bye.py": WRONG
+            + "import subprocess, sys\n"
+            + f"subprocess.Popen([sys.executable, '-c', {REWRITE + WAIT!r}])\n"
+        },
+        # Whether it comes in time or not
+        "",
+    ),
+    "replaces the writer of reports": (
+        {
+            "bye.py": WRONG
+            + "import json\n"
+            + "plain = json.dumps\n"
+            + "json.dumps = lambda *a, **k: plain(*a, **k).replace('failed', 'passed')\n"
+        },
+        "failed",
+    ),
+    "replaces the program of the run": (
+        {"bye.py": WRONG + FORGED_PROGRAM},
+        "failed",
+    ),
+    "patches and restores assertEqual": (
+        {"bye.py": WRONG + RESTORED},
+        # As a change of the runner, or because it has no effect
+        "",
+    ),
+    "patches and restores the report of a test": (
+        {"bye.py": WRONG + RESTORED_REPORT},
+        "failed",
+    ),
+    "looks for the runner in the loaded modules": (
+        {"bye.py": WRONG + "import sys\nnames = [*sys.modules]\n"},
+        "refers to the test runner: names = [*sys.modules]",
+    ),
+    "looks for the results in memory": (
+        {"bye.py": WRONG + "import gc\nfound = gc.get_objects()\n"},
+        "refers to the test runner: found = gc.get_objects()",
+    ),
+    "changes the runner during the setup": (
+        {"setup.py": "import site\nprint(site.getsitepackages())\n"},
+        "setup.py refers to the test runner",
+    ),
+    "joins the name of the runner": (
+        {"bye.py": WRONG + "import importlib\nx = importlib.import_module('unit' + 'test')\n"},
+        "refers to the test runner",
     ),
     "writes the report and ends the process": (
-        {"bye.py": WRONG + FORGED + "getattr(os, '_' + 'exit')(0)\n"},
-        "written by the code under test",
+        {"bye.py": WRONG + FORGED + "getattr(os, 'tixe_'[::-1])(0)\n"},
+        "changed the test runner: the report of accept_bye.py",
     ),
 }
 

@@ -1,20 +1,27 @@
 """Run sealed acceptance tests in a checkout, and write the outcome of each test to a file.
 
 This file is copied next to the tests and started there: `python run.py pytest|unittest FILE...`. It
-imports the runner before the code of the checkout can be imported, and compares the runner's
-functions afterwards. `nonce` is read and removed first; the report contains it.
+starts itself again for each file, with the bytes that it read before any code of the checkout ran,
+so that one file cannot change the next. Such a process imports the runner before the code under
+test can be imported, and compares the runner's functions afterwards. Reports are authenticated with
+a key that the code under test is not given: `nonce`, which is read and removed first.
 """
 
 from __future__ import annotations
 
+import functools
+import hmac
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 HERE = Path(__file__).parent
+ONE_FILE = "--one-file"
 _WATCHED = ("pytest", "_pytest", "pluggy", "unittest", "builtins")
 
 
@@ -24,9 +31,17 @@ def run_pytest(files: list[str]) -> dict[str, str]:
     import pytest
 
     outcomes: dict[str, str] = {}
+    raised: set[str] = set()
 
     class Recorder:
         """Collects the outcome of each test."""
+
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_pyfunc_call(self, pyfuncitem: Any) -> Any:
+            """Note a test that raised, before the runner makes a report of it."""
+            result = yield
+            if result.excinfo is not None:
+                raised.add(pyfuncitem.nodeid)
 
         def pytest_runtest_logreport(self, report: Any) -> None:
             outcome = report.outcome
@@ -40,7 +55,10 @@ def run_pytest(files: list[str]) -> dict[str, str]:
     options = ("-q", "--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider")
     paths = [str(HERE / name) for name in files]
     pytest.main([*options, "-c", str(settings), "--rootdir", str(HERE), *paths], [Recorder()])
-    return outcomes
+    return {
+        test: "failed" if test in raised and outcome == "passed" else outcome
+        for test, outcome in outcomes.items()
+    }
 
 
 def run_unittest(files: list[str]) -> dict[str, str]:
@@ -49,6 +67,13 @@ def run_unittest(files: list[str]) -> dict[str, str]:
     import unittest
 
     outcomes: dict[str, str] = {}
+    # Copies: a replaced method of the class, or its replaced code, has no effect on the tests
+    own = {
+        name: copy_function(one)
+        for name, one in vars(unittest.TestCase).items()
+        if isinstance(one, FunctionType) and not name.startswith("__")
+        if name not in ("run", "setUp", "tearDown", "id", "debug", "shortDescription")
+    }
     for name in files:
         spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), HERE / name)
         assert spec is not None
@@ -62,10 +87,12 @@ def run_unittest(files: list[str]) -> dict[str, str]:
 
         for suite in unittest.defaultTestLoader.loadTestsFromModule(module):
             for test in cast(Any, suite):
+                vars(test).update((key, one.__get__(test)) for key, one in own.items())
+                raised = note_exceptions(test)
                 result = test.run()
                 bad = [*result.failures, *result.errors]
                 outcome = "passed"
-                if bad:
+                if bad or (raised and not result.skipped and not result.expectedFailures):
                     outcome = "failed"
                 elif result.skipped or result.expectedFailures or result.unexpectedSuccesses:
                     outcome = "skipped"
@@ -75,6 +102,23 @@ def run_unittest(files: list[str]) -> dict[str, str]:
                 print("".join(text for _, text in bad))
 
     return outcomes
+
+
+def note_exceptions(test: Any) -> list[str]:
+    """Return a list that gets an entry if the test raises, whatever its runner makes of it."""
+    raised: list[str] = []
+    method = getattr(test, test._testMethodName)
+
+    @functools.wraps(method)
+    def call() -> Any:
+        try:
+            return method()
+        except BaseException as error:
+            raised.append(type(error).__name__)
+            raise
+
+    vars(test)[test._testMethodName] = call
+    return raised
 
 
 def list_functions() -> dict[str, object]:
@@ -95,20 +139,84 @@ def list_functions() -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Run the tests and write the report."""
-    runner, *files = sys.argv[1:]
-    nonce = (HERE / "nonce").read_text(encoding="utf-8")
-    (HERE / "nonce").unlink()
+def copy_function(function: FunctionType) -> FunctionType:
+    """Return a function with the same code."""
+    copied = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
+
+
+def make_writer(key: bytes) -> Callable[[dict[str, Any], Path], None]:
+    """Return a function that writes a report, with what the code under test could replace."""
+    dumps, digest, write, exit_now = json.dumps, hmac.digest, os.write, os._exit
+    open_file, flags = os.open, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+
+    def write_report(report: dict[str, Any], path: Path) -> None:
+        text = dumps(report)
+        mac = digest(key, text.encode(), "sha256").hex()
+        file = open_file(str(path), flags, 0o600)
+        write(file, dumps({"report": text, "mac": mac}).encode())
+        sys.stdout.flush()
+        # No handler of the code under test runs after the report
+        exit_now(0)
+
+    return write_report
+
+
+def run_one_file(runner: str, name: str) -> None:
+    """Run the tests of one file, and write their report."""
+    write_report = make_writer(sys.stdin.buffer.read())
     __import__(runner)
     before = list_functions()
+    run, watch, path = RUNNERS[runner], list_functions, HERE / f"{name}.json"
+    sys.modules["__main__"] = ModuleType("__main__")
     sys.path[:0] = [str(Path.cwd()), str(Path.cwd() / "src")]
-    run = run_pytest if runner == "pytest" else run_unittest
-    outcomes = run(files)
-    after = list_functions()
-    changed = sorted(name for name in before if after.get(name) is not before[name])
-    report = {"nonce": nonce, "outcomes": outcomes, "changed": changed}
-    (HERE / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    outcomes = run([name])
+    after = watch()
+    changed = sorted(one for one in before if after.get(one) is not before[one])
+    write_report({"outcomes": outcomes, "changed": changed}, path)
+
+
+def run_file_apart(runner: str, name: str, data: bytes, program: bytes) -> dict[str, Any]:
+    """Run one file in a process of its own; a report that it did not write counts as a change."""
+    key = os.urandom(32)
+    (HERE / name).write_bytes(data)
+    Path(__file__).write_bytes(program)
+    argv = [sys.executable, __file__, ONE_FILE, runner, name]
+    subprocess.run(argv, input=key, check=False)
+    try:
+        signed = json.loads((HERE / f"{name}.json").read_bytes())
+        mac = hmac.digest(key, signed["report"].encode(), "sha256").hex()
+    except (OSError, ValueError, TypeError, KeyError):
+        return {"outcomes": {}, "changed": []}
+    if not hmac.compare_digest(mac, signed["mac"]):
+        return {"outcomes": {}, "changed": [f"the report of {name}"]}
+    report: dict[str, Any] = json.loads(signed["report"])
+    return report
+
+
+RUNNERS = {"pytest": run_pytest, "unittest": run_unittest}
+
+
+def main() -> None:
+    """Run the tests and write the report."""
+    if sys.argv[1] == ONE_FILE:
+        run_one_file(*sys.argv[2:])
+    runner, *files = sys.argv[1:]
+    write_report = make_writer((HERE / "nonce").read_bytes())
+    (HERE / "nonce").unlink()
+    program = Path(__file__).read_bytes()
+    contents = {name: (HERE / name).read_bytes() for name in files}
+    reports = [run_file_apart(runner, name, data, program) for name, data in contents.items()]
+    outcomes = {test: one for report in reports for test, one in report["outcomes"].items()}
+    changed = [name for report in reports for name in report["changed"]]
+    write_report({"outcomes": outcomes, "changed": changed}, HERE / "report.json")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ class TestRun(msgspec.Struct, frozen=True):
     is_reported: bool = False
     # The output claims more than was reported
     is_forged: bool = False
+    # Functions of the runner that the run replaced; None if they were not watched
+    changed_functions: tuple[str, ...] | None = None
 
     @property
     def executed(self) -> int:

@@ -43,6 +43,8 @@ class RunReport(NamedTuple):
 
     cases: tuple[ReportedTest, ...]
     is_complete: bool
+    # Functions of the runner that were replaced; None if they were not watched
+    changed: tuple[str, ...] | None = None
 
     @property
     def passed(self) -> int:
@@ -117,6 +119,7 @@ class _ReportLine(msgspec.Struct):
     file: str = ""
     name: str = ""
     outcome: TestOutcome | None = None
+    changed: tuple[str, ...] | None = None
 
 
 def read_run_report(path: Path) -> RunReport | None:
@@ -144,7 +147,9 @@ def read_run_report(path: Path) -> RunReport | None:
         if line.outcome is not None
     )
     is_complete = len(known) == len(lines) and begins == ends
-    return RunReport(cases[:MAX_REPORTED_TESTS], is_complete)
+    watched = [line.changed for line in known if line.changed is not None]
+    changed = tuple(sorted({name for names in watched for name in names})) if watched else None
+    return RunReport(cases[:MAX_REPORTED_TESTS], is_complete, changed)
 
 
 def _parse_lines(text: str) -> Iterator[_ReportLine | None]:
@@ -182,7 +187,12 @@ def merge_report(parsed: TestRun | None, report: RunReport | None) -> TestRun | 
     if report is None:
         return parsed
     if parsed is not None:
-        return replace(parsed, cases=report.cases, is_reported=report.is_complete)
+        return replace(
+            parsed,
+            cases=report.cases,
+            is_reported=report.is_complete,
+            changed_functions=report.changed,
+        )
     if not report.is_complete:
         return None
 
@@ -193,4 +203,5 @@ def merge_report(parsed: TestRun | None, report: RunReport | None) -> TestRun | 
         failing=report.failing[:MAX_FAILING_NAMES],
         cases=report.cases,
         is_reported=True,
+        changed_functions=report.changed,
     )

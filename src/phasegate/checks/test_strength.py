@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,12 +45,20 @@ from phasegate.core.test_strength.model import (
     StrengthReport,
 )
 from phasegate.core.test_strength.mutants import EMPTIED, make_mutants
-from phasegate.core.test_strength.paths import is_code, is_runner_config, is_test_path
+from phasegate.core.test_strength.paths import (
+    is_code,
+    is_data,
+    is_runner_config,
+    is_test_path,
+)
+from phasegate.errors import UnreadableFile
 from phasegate.files import create_new_file
+from phasegate.files.block_reader import read_up_to
 from phasegate.files.durable_write import write_all
 from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath
 
 WHOLE_SUITE = "the test command"
+_MAX_SCANNED_BYTES = 200_000
 
 
 class FileVersion(NamedTuple):
@@ -129,6 +138,7 @@ class StrengthRunner:
     def measure(self) -> StrengthReport:
         """Run the comparisons, as far as they apply, within the time limit."""
         self._compare_runs()
+        self._ask_about_data()
         rows: tuple[RequirementBite, ...] = ()
         if not self._inputs.has_test_files:
             self._notes.append(
@@ -162,6 +172,7 @@ class StrengthRunner:
     def _compare_runs(self) -> None:
         base = self._inputs.base_run
         work = self._inputs.work_run
+        self._compare_runners(base, work)
         if base is None:
             self._notes.append("the tests did not run on the base, so none can be compared")
             return
@@ -183,10 +194,55 @@ class StrengthRunner:
             text = f"{work.executed} tests ran, {base.executed} on the base"
             self._add("fewer tests", text, f"{base.executed - work.executed} fewer")
 
+    def _compare_runners(self, base: TestRun | None, work: TestRun) -> None:
+        """Reject a run that replaced functions of the test runner, which the base's did not."""
+        known = base.changed_functions if base is not None else ()
+        if known is None or work.changed_functions is None:
+            return
+        if changed := sorted({*work.changed_functions} - {*known}):
+            names = ", ".join(changed[:5])
+            text = f"the test run replaced functions of the test runner: {names}"
+            self._add("changes the test run", text, names)
+
     def _add(self, kind: str, text: str, detail: str, severity: Severity = Severity.REJECT) -> None:
         self._findings.append(
             StrengthFinding(kind=kind, severity=severity, text=text, detail=detail)
         )
+
+    def _ask_about_data(self) -> None:
+        """Ask about changed data files that a test file names: they may be what it expects."""
+        data = {
+            one.path.rpartition("/")[2]: one
+            for one in self._inputs.changed
+            if one.old is not None and is_data(one.path) and _count_removed(one)
+        }
+        if not data:
+            return
+        texts = self._read_test_files()
+        for name, one in data.items():
+            if is_test_path(one.path, self._inputs.test_files) or any(
+                name in text for text in texts
+            ):
+                text = f"{_count_removed(one)} lines of the data of a test were removed or changed"
+                self._findings.append(
+                    StrengthFinding(
+                        kind="changed test data", severity=Severity.ASK, path=one.path, text=text
+                    )
+                )
+
+    def _read_test_files(self) -> list[str]:
+        checkout = self._runner.checkout
+        texts = []
+        for folder, _, names in os.walk(checkout):
+            for name in names:
+                path = os.path.relpath(os.path.join(folder, name), checkout)
+                if is_code(path) and is_test_path(path, self._inputs.test_files):
+                    with suppress(UnreadableFile):
+                        data, _ = read_up_to(
+                            checkout / path, _MAX_SCANNED_BYTES, follow_links=False
+                        )
+                        texts.append(data.decode(errors="replace"))
+        return texts
 
     # --- the base's tests over the new code
 
@@ -359,6 +415,15 @@ def _select_files(versions: Sequence[tuple[str, FileVersion | None]]) -> tuple[s
 
 def _added_numbers(one: ChangedContent) -> frozenset[int]:
     return frozenset(number for number, _ in list_added_lines(one.decode()))
+
+
+def _count_removed(one: ChangedContent) -> int:
+    """Count the lines of the old version that the new one does not have."""
+    if one.old is None:
+        return 0
+    old = Counter(one.old.data.splitlines())
+    new = Counter(one.new.data.splitlines() if one.new else ())
+    return (old - new).total()
 
 
 def _failing(ran: _VariantRun) -> Iterable[str]:

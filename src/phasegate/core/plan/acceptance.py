@@ -27,8 +27,12 @@ _RUNNER = re.compile(
 _STARTUP_FILES = ("sitecustomize.py", "usercustomize.py")
 _RUNNER_MODULES = frozenset(("pytest", "_pytest", "pluggy", "_phasegate"))
 _RUNNER_WORDS = re.compile(
-    r"\b(?:_?pytest|unittest|PYTEST_\w+|pluggy|sitecustomize|_exit|_getframe|settrace)\b"
+    r"\b(?:_?pytest|unittest|PYTEST_\w+|pluggy|sitecustomize|_exit|_getframe|settrace|setprofile"
+    r"|get_objects|get_referrers|currentframe|f_back|getsitepackages|phasegate-acceptance)\b"
+    r"|site-packages|\bsys\.modules\b(?!\[__name__\])"
 )
+# Two literals that are joined in the source are one word when the code runs
+_JOINED_LITERALS = re.compile(r"(['\"])\s*\+?\s*[rbf]?\1")
 _TEST_PATH = re.compile(r"(?:^|/)(?:tests?/|test_|conftest\.py|\w+_test\.py$)")
 _MAX_QUOTE_CHARS = 120
 
@@ -162,6 +166,7 @@ def find_interference(added: Mapping[str, str], sealed_folder: str) -> Iterator[
             yield f"{path} shadows the module {module}"
         elif name.endswith(".py") and not _TEST_PATH.search(path):
             for line in text.splitlines():
-                if _RUNNER_WORDS.search(line):
+                joined = _JOINED_LITERALS.sub("", line)
+                if _RUNNER_WORDS.search(line) or _RUNNER_WORDS.search(joined):
                     yield f"{path} refers to the test runner: {line.strip()[:_MAX_QUOTE_CHARS]}"
                     break

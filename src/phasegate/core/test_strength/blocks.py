@@ -8,18 +8,22 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from phasegate.core.test_strength.python_assertions import list_assertions, list_cases
+
 MAX_TEXT_CHARS = 1_000_000
 JAVASCRIPT = (".js", ".cjs", ".mjs", ".jsx", ".ts", ".cts", ".mts", ".tsx")
 _SKIP_PYTHON = re.compile(r"\b(?:skip|skipif|skipIf|skipUnless|xfail|expectedFailure|skipTest)\b")
-_ASSERTION_CALL = re.compile(
-    r"(?:^|\.)(?:assert\w*|raises|warns|deprecated_call|fail|expect|should|check|verify\w*)$"
-)
 _JS_TEST = re.compile(
     r"(?<![\w.$])(?P<call>(?:it|test|specify)(?:\.\w+)*|x(?:it|test)|fit)"
     r"\(\s*(?P<quote>['\"`])(?P<title>(?:(?!(?P=quote))[^\n\\]|\\.){0,500})(?P=quote)"
 )
 _JS_ASSERTION = re.compile(
     r"(?<![\w$])(?:expect|assert|should|t|tap|chai)(?:\.\w+)*\s*\(|\.should\b", re.M
+)
+# An assertion about a constant, or with an alternative that is always true
+_JS_ALWAYS_TRUE = re.compile(
+    r"^(?:expect|assert)(?:\.\w+)*\s*\(\s*(?:true|1|!0|'[^']+'|\"[^\"]+\")\s*[,)](?!.*(?:false|fail))"
+    r"|\|\|\s*(?:true|1|!0)\s*[,)]"
 )
 _JS_SKIP = re.compile(r"\.(?:skip|todo|failing)\b|^x(?:it|test)$")
 
@@ -37,6 +41,9 @@ class TestBlock(msgspec.Struct, frozen=True):
     body: str
     assertions: tuple[str, ...]
     is_skipped: bool = False
+    # Assertions that are not evaluated in every run
+    conditional: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
 
 
 def split_tests(path: str, text: str) -> tuple[TestBlock, ...]:
@@ -48,6 +55,14 @@ def split_tests(path: str, text: str) -> tuple[TestBlock, ...]:
     if path.endswith(JAVASCRIPT):
         return tuple(_split_javascript(text))
     return ()
+
+
+def parse_python(text: str) -> Iterable[ast.AST]:
+    """Return all nodes of a Python file; none if it cannot be parsed."""
+    try:
+        return ast.walk(ast.parse(text[:MAX_TEXT_CHARS]))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
 
 
 def _split_python(text: str) -> Iterator[TestBlock]:
@@ -74,13 +89,16 @@ def _python_tests(
         ):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             source = "\n".join(lines[first - 1 : node.end_lineno])
+            assertions = list_assertions(node)
             yield TestBlock(
                 name=f"{prefix}{node.name}",
                 line=node.lineno,
                 text=source,
                 body="\n".join(ast.dump(statement) for statement in _without_docstring(node)),
-                assertions=tuple(_python_assertions(node)),
+                assertions=tuple(one.text for one in assertions),
                 is_skipped=is_skipped or bool(_SKIP_PYTHON.search(source)),
+                conditional=tuple(one.text for one in assertions if one.is_conditional),
+                cases=list_cases(node),
             )
 
 
@@ -93,20 +111,6 @@ def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
         return node.body[1:]
     return node.body
-
-
-def _python_assertions(function: ast.AST) -> Iterator[str]:
-    """Yield the assertions of a test; one that is true whatever the code does is none."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assert):
-            if not isinstance(node.test, ast.Constant):
-                yield ast.unparse(node)
-        elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            is_constant = all(isinstance(value, ast.Constant) for value in arguments)
-            if _ASSERTION_CALL.search(called) and not (is_constant and arguments):
-                yield ast.unparse(node)
 
 
 def _split_javascript(text: str) -> Iterator[TestBlock]:
@@ -131,7 +135,9 @@ def _javascript_assertions(source: str) -> Iterator[str]:
         if found.start() >= end:
             line_end = plain.find("\n", found.end())
             end = max(found.end(), line_end if line_end > 0 else len(plain))
-            yield re.sub(r"\s+", " ", source[found.start() : end]).strip()
+            text = re.sub(r"\s+", " ", source[found.start() : end]).strip()
+            if not _JS_ALWAYS_TRUE.search(text):
+                yield text
 
 
 _JS_TOKEN = re.compile(

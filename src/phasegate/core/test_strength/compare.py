@@ -20,6 +20,8 @@ from phasegate.core.test_strength.model import (
 from phasegate.core.test_strength.mutants import EMPTIED
 
 MAX_FINDINGS = 100
+# Mutants that alter the result of the code: they are seldom equivalent to it
+_TELLING_KINDS = (EMPTIED, "arithmetic", "comparison", "return value")
 
 
 class ChangedText(msgspec.Struct, frozen=True):
@@ -144,9 +146,13 @@ def judge_lost_tests(
     """
     findings = []
     explained = []
+    cases = Counter(test.partition("[")[0] for test in lost)
     for test, what in lost.items():
         block = sources.find_old(test)
-        moved = _find_moved(block, work, sources) if block else ""
+        function = test.partition("[")[0]
+        moved = ""
+        if block is not None:
+            moved = _find_moved(block, function, cases[function], work, sources)
         if moved:
             explained.append(f"{test} runs as {moved}")
         elif reason := _find_reason(test, block, plan):
@@ -166,13 +172,18 @@ def judge_lost_tests(
     return findings[:MAX_FINDINGS], explained
 
 
-def _find_moved(block: TestBlock, work: Outcomes, sources: SourceIndex) -> str:
+def _find_moved(
+    block: TestBlock, function: str, cases: int, work: Outcomes, sources: SourceIndex
+) -> str:
+    """Return a test of the work with the same body and as many cases under another name."""
+    passed = _count_passed(work)
     for path, other in sources.find_same_body(block):
-        for test, outcome in work.items():
-            if outcome is TestOutcome.PASSED and test.startswith(f"{path}::"):
-                name = _function_name(test.partition("::")[2])
-                if name == other.name or name.endswith(f"::{other.name}"):
-                    return test
+        for test in passed:
+            if test == function or passed[test] < cases or not test.startswith(f"{path}::"):
+                continue
+            name = _function_name(test.partition("::")[2])
+            if name == other.name or name.endswith(f"::{other.name}"):
+                return test
     return ""
 
 
@@ -329,8 +340,8 @@ def judge_mutants(mutants: Sequence[MutantResult], plan: PackagePlanFacts) -> li
     """Judge the mutants that no test noticed.
 
     Tests that notice none of them, not even an emptied body, may fail without the change, but only
-    because a name is missing: they assert nothing. Single survivors are listed; the reviewer has to
-    answer for many.
+    because a name is missing: they assert nothing. The reviewer has to answer for many survivors,
+    and for one that another result of the code survived; others are listed.
     """
     survivors = [one for one in mutants if not one.killed]
     emptied = [one for one in survivors if one.kind in (EMPTIED, "return value")]
@@ -349,8 +360,8 @@ def judge_mutants(mutants: Sequence[MutantResult], plan: PackagePlanFacts) -> li
             )
         ]
 
-    is_weak = any(one.kind == EMPTIED for one in emptied) or 2 * len(survivors) > len(mutants)
-    if not is_weak:
+    is_weak = 2 * len(survivors) > len(mutants)
+    if not is_weak and not any(one.kind in _TELLING_KINDS for one in survivors):
         return []
     text = f"{len(survivors)} of {len(mutants)} mutants were not noticed: {shown}"
     return [

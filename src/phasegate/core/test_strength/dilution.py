@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from phasegate.core.test_strength.blocks import TestBlock, split_tests
+from phasegate.core.test_strength.blocks import (
+    JAVASCRIPT,
+    MAX_TEXT_CHARS,
+    TestBlock,
+    parse_python,
+    split_tests,
+)
 from phasegate.core.test_strength.compare import ChangedText
 from phasegate.core.test_strength.model import Severity, StrengthFinding
 from phasegate.core.test_strength.paths import (
+    is_code,
     is_mixed_config,
     is_runner_config,
     is_snapshot,
@@ -51,7 +59,8 @@ _EVERYWHERE = (
         "ends the test run",
         Severity.REJECT,
         "the code ends the process or changes its exit status",
-        r"\bos\._exit\s*\(|\bos\.(?:abort|kill)\s*\(|atexit\.register\([^)]*exit"
+        r"\bos\._exit\s*\(|\bos\.(?:abort|kill)\s*\(|atexit\.register\([^)]*exit|['\"]_exit['\"]"
+        r"|process\[['\"](?:exit|reallyExit|abort)['\"]"
         r"|process\.(?:reallyExit|abort)\s*\(|process\.exitCode\s*=\s*0|process\.on\(\s*['\"]exit",
     ),
     _sign(
@@ -69,6 +78,39 @@ _EVERYWHERE = (
         r"|\bpytest\.(?:raises|fail|approx)\s*=|builtins\.\w+\s*=|setattr\(\s*(?:builtins|unittest)"
         r"|\bassert\.\w+\s*=[^=]|\bglobal(?:This)?\.(?:expect|assert|it|test|describe)\s*=[^=]"
         r"|\.outcome\s*=\s*['\"]passed|force_result|exitstatus\s*=",
+    ),
+)
+# In code that is not test code
+_IN_CODE = (
+    _sign(
+        "recognises its runner",
+        Severity.ASK,
+        "the code can tell whether it is being tested",
+        r"\bin (?:list\(|tuple\(|set\()?sys\.modules\b|\bsys\.modules\.(?:get|keys|items|copy)\("
+        r"|\b(?:environ|getenv|process\.env|Getenv)\b.{0,40}(?:TEST|JEST|MOCHA)"
+        r"|NODE_ENV.{0,20}['\"`]test|(?=.*(?i:test|spec|mocha|jest)).*(?:\bsys\.(?:orig_)?argv"
+        r"|process\.(?:argv|title)|require\.main|__main__['\"\]]*\.__file__)",
+    ),
+    _sign(
+        "looks at its callers",
+        Severity.ASK,
+        "the code can tell who calls it, also a test",
+        r"inspect\.currentframe\(|\b(?:extract|format|print)_stack\(|\b_current_frames\(|\.f_back\b"
+        r"|\.tb_frame\b|\bgc\.get_(?:objects|referrers)\(|Error\([^)]*\)\.stack\b"
+        r"|(?:capture|prepare)StackTrace",
+    ),
+    _sign(
+        "reads a test file",
+        Severity.ASK,
+        "the code names a test file, whose expectations it could read",
+        r"['\"`](?:[^'\"`]*/)?(?:tests?/[^'\"`]*|test_\w+|\w+_test|\w+\.(?:test|spec))\.\w+['\"`]",
+    ),
+    _sign(
+        "mocks in the code",
+        Severity.ASK,
+        "the code itself uses stand-ins for tests",
+        r"\bfrom unittest(?:\.mock)? import .*(?:mock|Mock|ANY)|\bimport unittest\.mock"
+        r"|\bMagicMock\(|\bmock\.ANY\b|\basymmetricMatch\b",
     ),
 )
 # In test code and its configuration
@@ -99,6 +141,13 @@ _IN_TESTS = (
         r"|\bskip:\s*true",
     ),
     _sign(
+        "widened tolerance",
+        Severity.ASK,
+        "a tolerance of half of the value or more",
+        r"\b(?:rel|rtol)\s*=\s*(?:0?\.[5-9]|[1-9][\d.]*(?!\d*e-)|\d+[\d.]*e\+?\d)"
+        r"|(?:toBeCloseTo\([^,()]*,|places\s*=|decimal\s*=)\s*-",
+    ),
+    _sign(
         "runs only some tests",
         Severity.REJECT,
         "only the marked tests are run",
@@ -112,15 +161,35 @@ _IN_TESTS = (
         r"|contextlib\.suppress\(|catch\s*(?:\([^)]*\))?\s*\{\s*\}",
     ),
 )
+_IN_JAVASCRIPT_TESTS = (
+    _sign(
+        "ends a test early",
+        Severity.ASK,
+        "what follows in the test is not evaluated",
+        r"^\s*return\s*;?\s*(?://.*)?$|\bif\s*\(\s*(?:false|0)\s*\)",
+    ),
+    _sign(
+        "swallows failures",
+        Severity.ASK,
+        "a failed assertion has no effect",
+        r"\.catch\(\s*(?:\(\s*\w*\s*\)|\w+)\s*=>\s*(?:\{\s*\}|[\w'\"]+)\s*\)",
+    ),
+    _sign(
+        "asserts nothing",
+        Severity.ASK,
+        "the assertion is true whatever the code does",
+        r"\b(?:assert|expect)\b.*\|\|\s*(?:true|1|!0)\s*[,)]",
+    ),
+)
 # In files that configure a test runner, a build or CI
 _IN_CONFIG = (
     _sign(
         "changes which tests run",
         Severity.REJECT,
         "the configuration selects tests",
-        r"^\s*[\"']?(?:addopts|testpaths|python_files|python_classes|python_functions|norecursedirs"
+        r"(?:^\s*|[{,]\s*)[\"']?(?:addopts|testpaths|python_files|python_classes|python_functions|norecursedirs"
         r"|collect_ignore|testMatch|testRegex|testPathIgnorePatterns|modulePathIgnorePatterns"
-        r"|testNamePattern|passWithNoTests|exclude|include|spec|ignore|grep|bail|roots"
+        r"|testNamePattern|script-shell|node-options|passWithNoTests|exclude|include|spec|ignore|grep|bail|roots"
         r"|projects)[\"']?\s*[:=]",
     ),
     _sign(
@@ -165,7 +234,11 @@ def find_signs(
         findings += _find_line_signs(file, is_test=is_test)
         if is_test and file.old is not None and file.new is not None:
             findings += _compare_blocks(file)
+        if file.path.endswith(".py"):
+            findings += _find_false_equality(file)
         if is_test:
+            findings += _find_unreadable(file)
+            findings += _find_overridden_tests(file)
             findings += _find_empty_tests(file)
             findings += _find_mocks(file, targets)
         if is_snapshot(file.path) and file.old is not None:
@@ -176,7 +249,8 @@ def find_signs(
             findings.append(_finding("changed CI", Severity.REJECT, file, 0, text))
 
     findings += _find_special_cases(changed, patterns)
-    return findings[:MAX_SIGNS]
+    findings += _find_copied_tables(changed, patterns)
+    return sorted(findings, key=lambda one: one.severity is Severity.ASK)[:MAX_SIGNS]
 
 
 def _finding(
@@ -200,6 +274,9 @@ def list_added_lines(file: ChangedText) -> list[tuple[int, str]]:
     return added
 
 
+_JOINED_LITERALS = re.compile(r"(['\"])\s*\+?\s*[rbf]?\1")
+
+
 def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFinding]:
     is_config = is_runner_config(file.path) or is_mixed_config(file.path)
     signs: tuple[Sign, ...] = ()
@@ -207,12 +284,18 @@ def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFi
         signs += _EVERYWHERE
     if is_test or is_runner_config(file.path):
         signs += _IN_TESTS
+    elif is_code(file.path) and not is_config:
+        signs += _IN_CODE
+    if is_test and file.path.endswith(JAVASCRIPT):
+        signs += _IN_JAVASCRIPT_TESTS
     if is_config:
         signs += _IN_CONFIG
 
     for number, line in list_added_lines(file):
+        # Two literals that are joined in the source are one word when the code runs
+        joined = _JOINED_LITERALS.sub("", line)
         for sign in signs:
-            if sign.pattern.search(line):
+            if sign.pattern.search(line) or sign.pattern.search(joined):
                 yield _finding(
                     sign.kind,
                     sign.severity,
@@ -261,8 +344,16 @@ def _compare_blocks(file: ChangedText) -> Iterator[StrengthFinding]:
     old = {block.name: block for block in split_tests(file.path, file.old)}
     for block in split_tests(file.path, file.new):
         before = old.get(block.name)
-        if before is not None and before.body != block.body:
-            yield from _compare_assertions(file, before, block)
+        if before is None or before.text == block.text:
+            continue
+        yield from _compare_assertions(file, before, block)
+        if lost := Counter(before.cases) - Counter(block.cases):
+            text = f"{block.name} lost a case: {next(iter(lost))[:120]}"
+            yield _finding("removed case", Severity.ASK, file, block.line, text)
+        now = {*block.conditional} - {*before.conditional}
+        if hidden := [one for one in before.assertions if one in now]:
+            text = f"{block.name} evaluates this only sometimes now: {hidden[0][:120]}"
+            yield _finding("conditional assertion", Severity.ASK, file, block.line, text)
 
 
 def _compare_assertions(
@@ -286,17 +377,6 @@ def _compare_assertions(
     elif exact_after < exact_before:
         text = f"{after.name} asserts less: {gone[0][:80]} became {new[0][:80]}"
         yield _finding("loosened assertion", Severity.ASK, file, after.line, text)
-    elif _is_trivial(new):
-        text = f"{after.name} compares a value with itself: {new[0][:80]}"
-        yield _finding("loosened assertion", Severity.REJECT, file, after.line, text)
-
-
-def _is_trivial(assertions: Sequence[str]) -> bool:
-    for one in assertions:
-        sides = re.fullmatch(r"assert (.+) == (.+)", one)
-        if sides and sides[1] == sides[2]:
-            return True
-    return False
 
 
 def _is_wider(before: str, after: str) -> bool:
@@ -314,6 +394,49 @@ def _to_number(text: str) -> float:
         return float(text)
     except ValueError:
         return 0.0
+
+
+def _find_unreadable(file: ChangedText) -> Iterator[StrengthFinding]:
+    """Yield a test file that is too large to be examined."""
+    if len(file.new or "") > MAX_TEXT_CHARS:
+        text = "it is too large to be examined"
+        yield _finding("unreadable test file", Severity.ASK, file, 0, text)
+
+
+def _find_overridden_tests(file: ChangedText) -> Iterator[StrengthFinding]:
+    """Yield Python tests that another one with the same name replaces, so that they never run."""
+    if not file.path.endswith(".py"):
+        return
+    known = Counter(block.name for block in split_tests(file.path, file.old or ""))
+    seen: Counter[str] = Counter()
+    for block in split_tests(file.path, file.new or ""):
+        seen[block.name] += 1
+        if seen[block.name] > max(known[block.name], 1):
+            text = f"{block.name} is defined twice, so the first one never runs"
+            yield _finding("overridden test", Severity.ASK, file, block.line, text)
+
+
+def _find_false_equality(file: ChangedText) -> Iterator[StrengthFinding]:
+    """Yield definitions of equality that do not compare: such a value passes every assertion."""
+    added = {number for number, _ in list_added_lines(file)}
+    for node in parse_python(file.new or ""):
+        if not isinstance(node, ast.FunctionDef | ast.Lambda | ast.Dict | ast.Assign | ast.Call):
+            continue
+        lines = {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        if lines & added and _is_false_equality(node):
+            text = "a value of this type is equal to others without a comparison"
+            yield _finding("false equality", Severity.ASK, file, node.lineno, text)
+            return
+
+
+def _is_false_equality(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        if node.name not in ("__eq__", "__ne__") or not node.args.args:
+            return False
+        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        return not names.issuperset(one.arg for one in node.args.args[:2])
+    text = ast.unparse(node)
+    return bool(re.search(r"__(?:eq|ne)__['\"]?\s*[:=,]\s*(?:lambda|mock|ANY|\w+\.ANY)", text))
 
 
 def _find_empty_tests(file: ChangedText) -> Iterator[StrengthFinding]:
@@ -385,6 +508,44 @@ def _find_special_cases(
             ):
                 text = f"a test's value is answered by itself: {following.strip()[:120]}"
                 yield _finding("special case for a test", Severity.ASK, file, number, text)
+
+
+_TABLE = re.compile(r"\{[^{}]{1,4000}\}")
+_ENTRY = re.compile(rf"(\([^()\n]*\)|{_LITERAL})\s*:\s*{_LITERAL}\s*(?:[,}}\n]|$)")
+_NUMBER_OR_WORD = re.compile(r"\d[\d_.]*|[A-Za-z]\w+")
+
+
+def _find_copied_tables(
+    changed: Sequence[ChangedText], patterns: tuple[str, ...]
+) -> Iterator[StrengthFinding]:
+    """Yield tables of the code whose every entry is an input and its result in one test line."""
+    test_lines = [
+        {*_NUMBER_OR_WORD.findall(line)}
+        for file in changed
+        if is_test_path(file.path, patterns)
+        for line in (file.new or "").splitlines()[:MAX_LINES]
+    ]
+    for file in changed:
+        if is_test_path(file.path, patterns) or not is_code(file.path):
+            continue
+        added = {number for number, _ in list_added_lines(file)}
+        text = (file.new or "")[:MAX_TEXT_CHARS]
+        for table in _TABLE.finditer(text):
+            number = text.count("\n", 0, table.start()) + 1
+            entries = [(found[1], found[3]) for found in _ENTRY.finditer(table[0])]
+            tokens = [[*map(_NUMBER_OR_WORD.findall, entry)] for entry in entries]
+            numeric = all(any(one[0].isdigit() for one in key) for key, _ in tokens)
+            if tokens and numeric and number in added and _are_all_tested(tokens, test_lines):
+                what = f"every entry is an input and a result of a test: {table[0][:100]}"
+                yield _finding("special case for a test", Severity.ASK, file, number, what)
+
+
+def _are_all_tested(
+    entries: Sequence[Sequence[Sequence[str]]], test_lines: Sequence[set[str]]
+) -> bool:
+    return all(
+        any(line.issuperset((*key, *value)) for line in test_lines) for key, value in entries
+    )
 
 
 def _has_literal(line: str, value: str) -> bool:

@@ -14,12 +14,13 @@ _SNAPSHOT = re.compile(
 # Files that only configure a test runner: the base's version is used for the base's tests.
 _RUNNER_CONFIG = re.compile(
     r"(?:^|/)(?:conftest\.py|pytest\.ini|\.pytest\.ini|tox\.ini|noxfile\.py"
-    r"|(?:jest|vitest|karma|ava|playwright|cypress)\.config\.\w+|\.mocharc(?:\.\w+)?|\.taprc"
+    r"|(?:jest|vitest|karma|ava|playwright|cypress)\.config\.\w+|vitest\.workspace\.\w+"
+    r"|\.mocharc(?:\.\w+)?|\.taprc|\.npmrc|\.c8rc(?:\.\w+)?|bunfig\.toml"
     r"|\.nycrc(?:\.\w+)?|\.coveragerc|\.?codecov\.ya?ml|sitecustomize\.py|usercustomize\.py)$"
 )
 # Files that configure a runner besides other things
 _MIXED_CONFIG = re.compile(
-    r"(?:^|/)(?:pyproject\.toml|setup\.cfg|setup\.py|package\.json|Makefile|makefile|GNUmakefile"
+    r"(?:^|/)(?:pyproject\.toml|vite\.config\.\w+|setup\.cfg|setup\.py|package\.json|Makefile|makefile|GNUmakefile"
     r"|justfile|Cargo\.toml|build\.gradle(?:\.kts)?|pom\.xml|\.github/.*|\.gitlab-ci\.yml"
     r"|azure-pipelines\.yml|\.circleci/.*|\.travis\.yml|Jenkinsfile)$"
 )
@@ -62,3 +63,10 @@ def is_mixed_config(path: str) -> bool:
 def is_code(path: str) -> bool:
     """Return True for a source file of a known language."""
     return bool(_CODE.search(path))
+
+
+def is_data(path: str) -> bool:
+    """Return True for a file that tests may read: no code, configuration, document or snapshot."""
+    is_other = is_code(path) or is_runner_config(path) or is_mixed_config(path) or is_snapshot(path)
+    is_lock = path.endswith((".lock", "-lock.json", "-lock.yaml"))
+    return not is_other and not is_lock and classify_file(path) != "documentation"

@@ -6,6 +6,7 @@ folder of their own in a clean checkout, without the project's test settings.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -50,9 +51,15 @@ _MAX_PROBLEMS = 20
 class _Report(msgspec.Struct, frozen=True):
     """The report of `checks/sealed_runner.py`."""
 
-    nonce: str
     outcomes: dict[str, str]
     changed: tuple[str, ...]
+
+
+class _SignedReport(msgspec.Struct, frozen=True):
+    """A report, and its HMAC by the nonce of the run."""
+
+    report: str
+    mac: str
 
 
 class RequirementRow(msgspec.Struct, frozen=True):
@@ -233,11 +240,14 @@ def _run_tests(
     for number, nonce in enumerate(nonces):
         path = checker.tree / SEALED_FOLDER / str(number) / "report.json"
         try:
-            report = read_json(read_up_to(path, _MAX_REPORT_BYTES, follow_links=False)[0], _Report)
+            data = read_up_to(path, _MAX_REPORT_BYTES, follow_links=False)[0]
+            signed = read_json(data, _SignedReport)
+            report = read_json(signed.report, _Report)
         except (UnreadableFile, msgspec.MsgspecError):
             excerpt = evidence.checks[-1].excerpt[-300:]
             return f"the acceptance tests could not be run: {excerpt}"
-        if report.nonce != nonce:
+        mac = hmac.digest(nonce.encode(), signed.report.encode(), "sha256").hex()
+        if not hmac.compare_digest(mac, signed.mac):
             return "the report of the acceptance tests was written by the code under test"
         if report.changed:
             return f"the code under test changed the test runner: {', '.join(report.changed[:5])}"

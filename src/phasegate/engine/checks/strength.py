@@ -54,7 +54,7 @@ from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 
 TESTS_BITE = "tests bite"
 # Part of the key of stored reports: raise it when the measurement changes
-_VERSION = 1
+_VERSION = 2
 _MAX_FILE_BYTES = 2_000_000
 _MAX_FILES = 2_000
 _LINK_MODES = ("120000", "160000")
@@ -87,15 +87,21 @@ class StrengthMeasurement(NamedTuple):
     accepted: AcceptedEvidence = NOTHING_ACCEPTED
 
     def measure(self, evidence: Evidence) -> StrengthReport | None:
-        """Return the report on a commit whose checks passed; None if no tests were counted."""
+        """Return the report on a commit whose checks passed.
+
+        Where no tests were counted, it has the signs in the diff; None if there are none.
+        """
         tests = [check for check in evidence.checks if check.name == Purpose.TEST]
         counted = [
             (root, check)
             for root, check in zip(self.roots, tests, strict=False)
             if check.tests is not None
         ]
-        if not self._settings.enabled or not evidence.has_passed or not counted:
+        if not self._settings.enabled or not evidence.has_passed:
             return None
+        if not counted:
+            report = self._measure_roots(())
+            return self._complete(report) if report.findings else None
 
         path = self.project.location.data_folder / "strength" / f"{self._make_key()}.json"
         report = _read_stored(path)
@@ -104,6 +110,9 @@ class StrengthMeasurement(NamedTuple):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(path, msgspec.json.encode(report))
 
+        return self._complete(report)
+
+    def _complete(self, report: StrengthReport) -> StrengthReport:
         return replace(
             report, base=self.start, commit=self.commit, accepted=dict(self.accepted.findings)
         )
