@@ -6,6 +6,7 @@ The positive control is the proxy without keys to hide: the same server, the sam
 from __future__ import annotations
 
 import base64
+import gzip
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,7 +29,19 @@ ENCODED = {
     "hex": RAW.hex().encode(),
     "reversed": RAW[::-1],
     "in lines": RAW[:10] + b"\n" + RAW[10:],
+    "url of a path": quote(KEY).encode(),
+    "url in lower case": quote(KEY, safe="")
+    .replace("%2B", "%2b")
+    .replace("%2F", "%2f")
+    .replace("%3D", "%3d")
+    .encode(),
+    "url of each letter": "".join(f"%{ord(letter):02X}" for letter in KEY).encode(),
+    "json with escaped slashes": KEY.replace("/", "\\/").encode(),
+    "json code points": "".join(f"\\u{ord(letter):04x}" for letter in KEY).encode(),
+    "base64 reversed": base64.b64encode(b"xx" + RAW[::-1]),
+    "hex reversed": RAW[::-1].hex().encode(),
 }
+PACKED = gzip.compress(RAW)
 
 
 class Upstream:
@@ -161,6 +174,53 @@ def test_a_compressed_or_broken_response_is_cut(upstream: Upstream) -> None:
     upstream.parts = [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"]
     assert ask(upstream, f"x-api-key: {DUMMY}").endswith(b"<cut>"), "not taken for the whole"
     assert b"Accept-Encoding: identity" in upstream.requests[0]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Encoding: gzip", "Content-Encoding: identity"],
+        ["Content-Encoding : gzip"],
+        ["Content-Encoding: identity, gzip"],
+        ["x-a: b\nContent-Encoding: gzip"],
+        ["x-a: b\rContent-Encoding: gzip"],
+        ["x-a: b", " continued"],
+        ["Transfer-Encoding: gzip"],
+        ["Transfer-Encoding: gzip, chunked"],
+    ],
+)
+def test_a_compressed_response_is_cut_however_its_head_says_it(
+    upstream: Upstream, lines: list[str]
+) -> None:
+    upstream.parts = respond(PACKED, *lines)
+    assert PACKED not in ask(upstream, f"x-api-key: {DUMMY}")
+    assert PACKED in ask(upstream, "x-api-key: none", keys=False), "the control"
+
+
+@pytest.mark.parametrize("size", [b"-5", b"+5", b"0x5", b"1_0", b"", b"f" * 30])
+def test_a_chunk_without_a_valid_size_ends_the_response(size: bytes) -> None:
+    """A negative size once kept the proxy busy for ever."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"\r\n" + RAW + b"\r\n0\r\n\r\n"
+    with pytest.raises(ValueError, match="size"):
+        ResponseFilter([RAW], is_head_request=False).feed(head + size + body)
+    honest = ResponseFilter([RAW], is_head_request=False)
+    seen = honest.feed(head + b"%x" % len(RAW) + body) + honest.flush()
+    assert seen.endswith(b"[redacted]"), "the control"
+
+
+def test_a_key_in_a_trailer_or_an_extension_of_a_chunk_does_not_reach_the_job(
+    upstream: Upstream,
+) -> None:
+    upstream.parts = [
+        b"HTTP/1.1 200 " + RAW + b"\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"2;note=" + RAW + b"\r\nok\r\n0\r\nx-key: " + RAW + b"\r\n\r\n",
+    ]
+    answer = ask(upstream, f"x-api-key: {DUMMY}")
+    assert answer.endswith(b"ok")
+    assert RAW not in answer
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert RAW in ask(upstream, "x-api-key: none", keys=False), "the control"
 
 
 def test_a_response_ends_for_the_job_although_the_server_keeps_the_connection_open(

@@ -335,3 +335,93 @@ def test_without_a_sandbox_nothing_of_an_unaccepted_repository_runs(tmp_path: Pa
     run_phasegate(root, env, "trust", "--yes")
     run_phasegate(root, env, "check")
     assert mark.exists()
+
+
+@pytest.mark.parametrize("users_own", [{}, {"PHASEGATE_RUN__SANDBOX": "none"}])
+def test_without_a_sandbox_a_clone_that_asks_for_nothing_has_to_be_accepted_too(
+    tmp_path: Path, users_own: dict[str, str]
+) -> None:
+    """Commands of [checks] need no trust in the sandbox. Without one they would run as the user."""
+    root = tmp_path / "clone"
+    mark = tmp_path / "mark"
+    commands = f'[checks.python]\ntest = "touch {mark}"\nsetup = "touch {mark}"\n'
+    write(root, {"phasegate.toml": commands, "pyproject.toml": '[project]\nname = "x"\n'})
+    git(root, "init", "--quiet")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "-m", "Begin")
+    path = linked_without(os.environ["PATH"], tmp_path / "bin")
+    env = as_a_stranger(tmp_path / "home", PATH=path, **users_own)
+    refused = run_phasegate(root, env, "check")
+    assert refused.returncode == 3, refused
+    assert "you have not accepted this repository" in refused.stderr
+    assert not mark.exists()
+
+    shown = run_phasegate(root, env, "trust", "--show")
+    assert shown.returncode == 1
+    assert f'checks.python.setup = "touch {mark}" (in the sandbox, if there is one)' in shown.stdout
+    run_phasegate(root, env, "trust", "--yes")
+    run_phasegate(root, env, "check")
+    assert mark.exists()
+
+
+def test_trust_shows_the_whole_of_a_long_command(tmp_path: Path) -> None:
+    """A tail that is cut off would be accepted without having been seen."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    command = ["sh", "-c", f"true {'#' * 2000}\n the-tail\u202e"]
+    write(
+        root,
+        {
+            "phasegate.toml": f"[notify]\ncommand = {json.dumps(command)}\n",
+            ".worktreeinclude": "a\n" * 1000 + ".env\n",
+        },
+    )
+    git(root, "init", "--quiet")
+    shown = run_phasegate(root, env, "trust", "--show").stdout
+    assert "the-tail" in shown
+    assert ".env" in shown
+    assert "\u202e" not in shown
+
+
+def write_template(root: Path, text: str) -> None:
+    write(root, {"templates/system/BASE-plan.md": text})
+
+
+@pytest.mark.parametrize("trick", ["many files", "large", "another spelling", "none"])
+def test_a_template_that_changes_after_trust_is_not_used(tmp_path: Path, trick: str) -> None:
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    # More than the limit for a file of settings, less than that for a template
+    padding = "x" * 1_020_000 if trick == "large" else ""
+    if trick == "another spelling":
+        write(root, {"phasegate.toml": '[paths]\ntemplates = "templates/system/"\n'})
+    if trick == "many files":
+        write(root, {f"templates/system/!{number}": "" for number in range(1001)})
+    write_template(root, f"FIRST {padding} {{{{PROJECT_CONTEXT}}}}")
+    git(root, "init", "--quiet")
+    accepted = run_phasegate(root, env, "trust", "--yes")
+    first = run_phasegate(root, env, *PROMPT).stdout
+    assert accepted.returncode == (1 if trick == "many files" else 0)
+    assert ("FIRST" in first) is (trick != "many files"), "the control"
+    write_template(root, f"CHANGED {padding} {{{{PROJECT_CONTEXT}}}}")
+    changed = run_phasegate(root, env, *PROMPT)
+    assert "CHANGED" not in changed.stdout
+    assert "templates/system" in changed.stderr
+    if trick != "many files":
+        run_phasegate(root, env, "trust", "--yes")
+        assert "CHANGED" in run_phasegate(root, env, *PROMPT).stdout, "the control"
+
+
+def test_a_pattern_for_all_agents_lends_no_variable_of_another_program(tmp_path: Path) -> None:
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    lent = 'harness = "claude_code"\nenv = ["ANTHROPIC_API_KEY"]\n'
+    write(root, {"phasegate.toml": f'[agents."*"]\n{lent}[agents.other]\nharness = "qwen"\n'})
+    git(root, "init", "--quiet")
+
+    def shown() -> str:
+        return run_phasegate(root, env, "config", "show").stdout
+
+    assert "agents.other.env = []" in shown()
+    run_phasegate(root, env, "trust", "--yes")
+    assert 'agents.other.env = ["ANTHROPIC_API_KEY"]' in shown(), "the control"

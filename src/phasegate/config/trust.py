@@ -32,7 +32,8 @@ TRUST_VARIABLE = "PHASEGATE_TRUST"
 INCLUDE_FILE = ".worktreeinclude"
 _DEFAULT_PATHS = {"templates": "templates/system", "project_file": ".agentd/project.md"}
 _SEED_PROJECT_FILE = "agentd/project.md"
-_MAX_FILE_BYTES = 1_000_000
+# At least the size of the largest template that is used
+_MAX_FILE_BYTES = 1024 * 1024
 _MAX_FILES = 1_000
 
 
@@ -53,15 +54,19 @@ def find_trust(
                 f"{TRUST_VARIABLE} is not the digest of what this repository asks for: {digest}",
                 "look at it with `phasegate trust --show`, then set the new digest",
             )
-        return Trust(parts, accepts_all=True)
+        return Trust(parts, _list_lines(parts))
 
     return Trust(parts, read_accepted_lines(str(root), environ))
 
 
 def accept_parts(root: Path, parts: Iterable[TrustPart], environ: Mapping[str, str]) -> None:
     """Record that the user looked at these parts and accepts them, and lends credentials."""
-    lines = {CREDENTIALS_LINE, *(part.line for part in parts)}
-    write_accepted_lines(str(root), lines, environ)
+    write_accepted_lines(str(root), _list_lines(parts), environ)
+
+
+def _list_lines(parts: Iterable[TrustPart]) -> frozenset[str]:
+    """Return the lines of the record with which exactly these parts are accepted."""
+    return frozenset((CREDENTIALS_LINE, *(part.line for part in parts)))
 
 
 def forget_trust(root: Path, environ: Mapping[str, str]) -> None:
@@ -78,7 +83,10 @@ def _find_file_parts(root: str, settings: Mapping[Key, object]) -> Iterator[Trus
     for folder in sorted(paths["templates"]):
         if os.path.lexists(f"{root}/{folder}"):
             digest, count = _hash_folder(f"{root}/{folder}")
-            yield TrustPart(folder, digest, purpose=f"instructions for agents, files: {count}")
+            purpose = f"instructions for agents, files: {count}"
+            if not digest:
+                purpose += f"; more than {_MAX_FILES} cannot be accepted"
+            yield TrustPart(folder, digest, purpose=purpose)
 
     for path in sorted((*paths["project_file"], _SEED_PROJECT_FILE)):
         if os.path.lexists(f"{root}/{path}"):
@@ -88,7 +96,7 @@ def _find_file_parts(root: str, settings: Mapping[Key, object]) -> Iterator[Trus
     if os.path.lexists(f"{root}/{INCLUDE_FILE}"):
         content = read_regular_file(f"{root}/{INCLUDE_FILE}", _MAX_FILE_BYTES) or b""
         patterns = ", ".join(content.decode("utf-8", "replace").split("\n")).strip(", ")
-        purpose = f"ignored files that jobs get: {patterns[:300]}"
+        purpose = f"ignored files that jobs get: {patterns}"
         yield TrustPart(INCLUDE_FILE, hash_content(content), purpose=purpose)
 
 
@@ -100,11 +108,16 @@ def _read_path(value: object, default: str) -> str:
 
 
 def _hash_folder(folder: str) -> tuple[str, int]:
-    """Return a digest of the files in a folder, without subfolders, and their number."""
+    """Return a digest of the files in a folder, without subfolders, and their number.
+
+    The digest of too many files is empty: they take too long to read for every command.
+    """
     try:
-        names = sorted(os.listdir(folder))[:_MAX_FILES]  # noqa: PTH208 - texts
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - texts
     except OSError:
         return hash_content(b""), 0
+    if len(names) > _MAX_FILES:
+        return "", len(names)
 
     files = [
         f"{name} {hash_content(read_regular_file(f'{folder}/{name}', _MAX_FILE_BYTES) or b'')}"

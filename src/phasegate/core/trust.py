@@ -58,17 +58,18 @@ _HOST_KEYS = (
     "smtp_server",
     "remote",
 )
-_MAX_SHOWN_LETTERS = 300
 _NOTES: dict[Key, str] = {
     ("notify", "command"): " (runs as you, with your environment)",
     ("run", "sandbox"): " (jobs run as you, without isolation)",
 }
+_CHECK_NOTE = " (in the sandbox, if there is one)"
 
 
 class TrustPart(Light):
     """Settings of one table, or a file: accepted as a whole, by its digest."""
 
     name: str
+    # Empty if not all of it could be read: it cannot be accepted
     digest: str
     # Keys and values; empty for a file
     settings: tuple[tuple[Key, object], ...] = ()
@@ -100,12 +101,20 @@ class Trust(Light):
         """Return whether setups may use the user's credentials for registries."""
         return self.accepts_all or CREDENTIALS_LINE in self.accepted
 
+    @property
+    def is_accepted(self) -> bool:
+        """Return whether the user has accepted the repository, and all that it asks for.
+
+        One that asks for nothing has to be accepted too before its code runs without a sandbox.
+        """
+        return not self.untrusted and self.lends_credentials
+
     def accepts(self, part: TrustPart) -> bool:
-        return self.accepts_all or part.line in self.accepted
+        return self.accepts_all or (bool(part.digest) and part.line in self.accepted)
 
     def accepts_path(self, path: str) -> bool:
         """Return whether a file or folder of the repository may be used."""
-        return all(part.name != path for part in self.untrusted)
+        return all(part.name != path.rstrip("/") for part in self.untrusted)
 
     def accepts_text(self, path: str, content: bytes) -> bool:
         """Return whether this content of a file may be used; it may be from a commit."""
@@ -182,7 +191,8 @@ def _select_agent_entries(entries: list[tuple[Key, object]]) -> list[tuple[Key, 
     """
     values = {key[-1]: value for key, value in entries}
     row = INSTALLABLE_HARNESSES.get(str(values.get("harness")))
-    if row is None or "command" in values:
+    # `agents.*` would set the variables of one program for another.
+    if row is None or "command" in values or entries[0][0][1] == "*":
         return entries
 
     harmless = [*_HARMLESS_AGENT_KEYS]
@@ -219,19 +229,31 @@ def drop_references(
         del values["run", "competing_agents"]
 
 
-def describe_parts(parts: Iterable[TrustPart]) -> dict[str, list[str]]:
-    """Return what the parts ask for, by kind: programs, hosts, variables, sandbox, other, files."""
+def describe_parts(
+    parts: Iterable[TrustPart], commands: Iterable[tuple[Key, object]] = ()
+) -> dict[str, list[str]]:
+    """Return what the parts ask for, by kind: programs, hosts, variables, sandbox, other, files.
+
+    `commands` are those of `[checks]`. Nothing is shortened: a user accepts what is shown.
+    """
     asked: dict[str, list[str]] = {}
     for part in parts:
         if part.purpose:
             asked.setdefault("files", []).append(f"{part.name}: {part.purpose}")
 
         for key, value in part.settings:
-            text = json.dumps(value, ensure_ascii=False, default=str)[:_MAX_SHOWN_LETTERS]
-            note = _NOTES.get(key, "")
-            asked.setdefault(_name_kind(key), []).append(f"{'.'.join(key)} = {text}{note}")
+            line = _format_setting(key, value, _NOTES.get(key, ""))
+            asked.setdefault(_name_kind(key), []).append(line)
+
+    for key, value in commands:
+        asked.setdefault("programs", []).append(_format_setting(key, value, _CHECK_NOTE))
 
     return asked
+
+
+def _format_setting(key: Key, value: object, note: str) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return f"{'.'.join(key)} = {text}{note}"
 
 
 def _name_kind(key: Key) -> str:

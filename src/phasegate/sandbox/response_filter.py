@@ -7,6 +7,7 @@ end of the connection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from phasegate.sandbox.redact import Redactor
@@ -15,6 +16,11 @@ _MAX_HEAD_BYTES = 256 * 1024
 _MAX_CHUNK_LINE_BYTES = 4096
 _FRAMING_HEADERS = (b"transfer-encoding", b"content-length", b"connection", b"keep-alive")
 _STATUSES_WITHOUT_BODY = (204, 304)
+# Clients disagree about a line feed inside a line, and about spaces before the colon.
+_HEADER_LINE = re.compile(rb"([!#-'*+.0-9A-Z^-z|~-]+):([^\r\n\0]*)")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+# Header -> the values with which the body can be searched
+_SEARCHABLE = {b"content-encoding": (b"identity",), b"transfer-encoding": (b"chunked", b"identity")}
 
 
 class ResponseRefused(ValueError):
@@ -73,22 +79,16 @@ class ResponseFilter:
             raise ResponseRefused("it is not HTTP")
 
         status = int(words[1])
-        headers = {}
-        for line in lines:
-            name, _, value = line.partition(b":")
-            headers[name.lower()] = value.strip().lower()
+        headers = _parse_headers(lines)
 
         # An interim response, such as 100 Continue: the real one follows.
         if 100 <= status < 200:
             return self._redact_head([first, *lines])
 
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise ResponseRefused("it is compressed")
-
         self._in_body = True
         if self._is_head_request or status in _STATUSES_WITHOUT_BODY:
             self._length_left = 0
-        elif b"chunked" in headers.get(b"transfer-encoding", b""):
+        elif headers.get(b"transfer-encoding") == b"chunked":
             self._chunk_left = -1
         elif headers.get(b"content-length", b"").isdigit():
             self._length_left = int(headers[b"content-length"])
@@ -137,8 +137,30 @@ class ResponseFilter:
                 raise ResponseRefused("a chunk has no size")
             return False
 
-        size = int(line.partition(b";")[0].strip() or b"x", 16)
+        digits = line.partition(b";")[0].strip()
+        if not _CHUNK_SIZE.fullmatch(digits):
+            raise ResponseRefused("a chunk has no valid size")
+
+        size = int(digits, 16)
         self._buffer = rest
         self._chunk_left = size
         self._ended = size == 0
         return size > 0
+
+
+def _parse_headers(lines: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return the headers by name; refuse those that make the body impossible to search."""
+    headers = {}
+    for line in lines:
+        found = _HEADER_LINE.fullmatch(line)
+        if found is None:
+            raise ResponseRefused("its head is malformed")
+
+        name = found[1].lower()
+        value = found[2].strip().lower()
+        if value not in _SEARCHABLE.get(name, (value,)):
+            raise ResponseRefused("it is compressed")
+
+        headers[name] = value
+
+    return headers

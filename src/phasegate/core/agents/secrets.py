@@ -21,6 +21,7 @@ MIN_REFUSED_SECRET_BYTES = 12
 MIN_SPLIT_SECRET_BYTES = 16
 _NOISE = bytes(range(33)) + string.punctuation.encode() + b"\x7f"
 _ESCAPED_SPACE = re.compile(rb"\\[nrt]")
+_PERCENT_CODE = re.compile(r"%[0-9A-F]{2}")
 _HEX_PREFIX = re.compile(rb"0x|\\x")
 _NOT_HEX = bytes(sorted(set(range(256)) - set(b"0123456789abcdef")))
 
@@ -30,17 +31,24 @@ def list_encodings(value: bytes) -> frozenset[bytes]:
     text = value.decode("utf-8", "surrogateescape")
     as_json = json.dumps(text)[1:-1].encode()
     in_hex = value.hex().encode()
-    url_encoded = quote_from_bytes(value, safe="").encode()
+    url_encoded = quote_from_bytes(value, safe="")
 
     return frozenset(
         (
             value,
             value[::-1],
             as_json,
+            as_json.replace(b"/", b"\\/"),
             in_hex,
             in_hex.upper(),
-            url_encoded,
+            value[::-1].hex().encode(),
+            url_encoded.encode(),
+            _PERCENT_CODE.sub(lambda code: code[0].lower(), url_encoded).encode(),
+            quote_from_bytes(value, safe="/").encode(),
+            b"".join(b"%%%02X" % byte for byte in value),
+            b"".join(b"\\u%04x" % ord(letter) for letter in text),
             *_list_base64_forms(value),
+            *_list_base64_forms(value[::-1]),
         )
     )
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.core.forge.outgoing_text import defuse_triggers
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
@@ -101,7 +102,7 @@ def build_http_message(
     if shape == "slack":
         return HttpMessage(
             plain,
-            msgspec.json.encode({"text": notification.text}),
+            msgspec.json.encode({"text": _escape_for_slack(notification)}),
             {"Content-Type": "application/json"},
         )
 
@@ -138,6 +139,15 @@ def _signature(secret: str, id_: str, timestamp_s: int, body: bytes) -> str:
 
     signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), timestamp_s, body), "sha256")
     return base64.b64encode(signed).decode()
+
+
+def _escape_for_slack(notification: Notification) -> str:
+    """Return the text without markup: `<!channel>` calls everyone, and a link hides its address.
+
+    The reason may be in the words of an agent.
+    """
+    safe = msgspec.structs.replace(notification, reason=defuse_triggers(notification.reason))
+    return safe.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _to_ascii_header(text: str) -> str:

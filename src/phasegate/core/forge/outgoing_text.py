@@ -21,15 +21,32 @@ _CLOSING_KEYWORD = re.compile(
 _COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
 _ADDRESS = re.compile(r"(?<=\w):(?=//)|(?<=/)(?=/[\w[])|(?<=\bwww)(?=\.)", re.I)
 _GITHUB_ISSUE = re.compile(r"(?<=\bGH)(?=-\d)", re.I)
-# `[skip ci]`, `[ci-skip]`, `[no ci]`, `[skip actions]`, `***NO_CI***`, `skip-checks: true`
+# `[skip ci]`, `[ci-skip]`, `[skipci]`, `[no ci]`, `[skip actions]`, `[CF-Pages-Skip]`,
+# `***NO_CI***`, `skip-checks: true`, `+semver: major`
 _CI_COMMAND = re.compile(
     r"(?<=\[)(?=\s*(?:[\w.]+[ _-]+)?(?:skip|no)[ _-]+[\w .-]{1,40}\])"
-    r"|(?<=\[)(?=\s*[\w.]+[ _-]+skip\s*\])"
-    r"|(?<=NO)(?=_CI\b)|(?<=\bskip)(?=-checks\s*:)",
+    r"|(?<=\[)(?=\s*[\w.]+(?:[ _-]+\w+){0,2}[ _-]+skip\s*\])"
+    r"|(?<=\[)(?=\s*(?:skip|no)ci\s*\]|\s*ciskip\s*\])"
+    r"|(?<=NO)(?=_CI\b)|(?<=\bskip)(?=-checks\s*:)|(?<=\+semver)(?=\s*:)",
     re.I,
 )
-# A trailer that names an author or reviewer, or that a server acts on, such as `Signed-off-by:`
-_TRAILER = re.compile(r"^(\s*[\w-]+-(?:by|id|to|on|with|in))[ \t]*(?=:)", re.I | re.M)
+# References of GitLab without a sign, such as `[vulnerability:1]`
+_NAMED_REFERENCE = re.compile(
+    r"(?<=\[)(?=(?:issue|epic|work_item|vulnerability|feature_flag|contact|wiki_page|cadence):)",
+    re.I,
+)
+# A trailer that names an author or reviewer, or that a server acts on, such as `Signed-off-by:`,
+# `Release-As:` or `Skip-CI:`
+_TRAILER = re.compile(
+    r"^(\s*[\w-]+-(?:by|id|to|on|with|in|as|ci|skip|submit|merge|url|release|revision|dch))[ \t]*"
+    r"(?=:)",
+    re.I | re.M,
+)
+# Bots that obey their name at the start of a line, such as `bors r+`
+_BOT_COMMAND = re.compile(
+    r"^(\s*)(b(?=ors\b)|h(?=omu\b)|a(?=zp\b)|d(?=ependabot\b)|m(?=ergify\b))(?=\w+[ :])",
+    re.I | re.M,
+)
 
 
 def defuse_triggers(text: str) -> str:
@@ -41,7 +58,8 @@ def defuse_triggers(text: str) -> str:
     text = "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
     text = _CLOSING_KEYWORD.sub(lambda match: f"{match[1][0]}{_JOINER}{match[1][1:]}", text)
     text = _TRAILER.sub(rf"\1{_JOINER}", text)
-    for pattern in (_ADDRESS, _GITHUB_ISSUE, _CI_COMMAND, _TRIGGERS):
+    text = _BOT_COMMAND.sub(rf"\1\2{_JOINER}", text)
+    for pattern in (_ADDRESS, _GITHUB_ISSUE, _CI_COMMAND, _NAMED_REFERENCE, _TRIGGERS):
         text = pattern.sub(lambda match: match[0] + _JOINER, text)
 
     return _COMMAND.sub(rf"\1{_JOINER}/", text)

@@ -12,19 +12,27 @@ from phasegate.sandbox.request import MIB, JobLimits, SandboxLevel
 def get_sandbox_level(project: Project) -> SandboxLevel | None:
     """Return the configured sandbox level; None for the strongest available one.
 
-    Without a sandbox, nothing of a repository runs that the user has not accepted.
+    Without a sandbox, no code of a repository runs that the user has not accepted: its setup and
+    its tests are programs too.
     """
     sandbox = project.config.run.sandbox
-    if sandbox is SandboxMode.AUTO:
-        support = probe_level(SandboxLevel.WORKTREE)
-        if project.trust.untrusted and not support.is_supported:
+    if not project.trust.is_accepted:
+        if sandbox is SandboxMode.NONE:
             raise EnvironmentUnavailable(
-                f"no sandbox is available ({support.problem}), and you have not accepted what this"
-                " repository asks for",
+                "`sandbox` in [run] is none, and you have not accepted this repository",
+                "look at it and accept it with `phasegate trust`, or use another level",
+            )
+
+        support = probe_level(SandboxLevel.WORKTREE)
+        if sandbox is SandboxMode.AUTO and not support.is_supported:
+            raise EnvironmentUnavailable(
+                f"no sandbox is available ({support.problem}), and you have not accepted this"
+                " repository",
                 "look at it and accept it with `phasegate trust`, or install bubblewrap",
             )
-        return None
 
+    if sandbox is SandboxMode.AUTO:
+        return None
     return SandboxLevel(sandbox.value)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from phasegate.config.layers import (
     ConfigLocation,
+    Key,
     locate_config,
     parse_file_values,
     read_config_file,
@@ -22,6 +23,7 @@ from phasegate.errors import ConfigError
 from phasegate.sandbox.environment import JOB_TAG_VARIABLE
 from phasegate.storage.location import find_main_worktree, find_root
 
+COMMAND_KEYS = ("setup", "build", "test", "coverage", "lint", "typecheck", "scan")
 SEED_PROJECT_FILE = "agentd/project.md"
 
 
@@ -45,10 +47,8 @@ class RepositoryTrust(NamedTuple):
 
     root: Path
     trust: Trust
-
-    @property
-    def is_accepted(self) -> bool:
-        return not self.trust.untrusted and self.trust.lends_credentials
+    # Check commands: they need no trust in the sandbox, but are shown
+    commands: tuple[tuple[Key, object], ...] = ()
 
     @property
     def digest(self) -> str:
@@ -57,7 +57,7 @@ class RepositoryTrust(NamedTuple):
 
     def describe(self) -> dict[str, list[str]]:
         """Return what the repository asks for, by kind."""
-        return describe_parts(self.trust.parts)
+        return describe_parts(self.trust.parts, self.commands)
 
     def accept(self) -> None:
         """Record that the user accepts all of it."""
@@ -76,7 +76,12 @@ def open_trust(folder: Path) -> RepositoryTrust:
     text = read_config_file(location.file) or ""
     settings = [(one.key, one.value) for one in parse_file_values(text, location.file.name)]
     environ = {name: value for name, value in os.environ.items() if name != TRUST_VARIABLE}
-    return RepositoryTrust(location.root, find_trust(location.root, settings, environ))
+    commands = tuple(
+        (key, value)
+        for key, value in settings
+        if key[0] == "checks" and key[-1] in COMMAND_KEYS and value
+    )
+    return RepositoryTrust(location.root, find_trust(location.root, settings, environ), commands)
 
 
 def find_template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:

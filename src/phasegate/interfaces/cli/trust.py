@@ -29,8 +29,9 @@ def trust(yes: bool, show: bool, revoke: bool, as_json: bool) -> int:
 
     A cloned repository brings its own phasegate.toml, templates, project description and
     .worktreeinclude. Programs, hosts, variables and a weaker sandbox in them are ignored until you
-    accept them here. A change has to be accepted again. Setups get your credentials for package
-    registries only in a repository that you accepted. Exit 0: accepted. Exit 1: not accepted.
+    accept them here. A change has to be accepted again. Only in a repository that you accepted,
+    setups get your credentials for package registries, and code runs on a machine without a
+    sandbox. Exit 0: accepted. Exit 1: not accepted.
 
     In CI set PHASEGATE_TRUST to the digest shown here, or to 1 for any content.
 
@@ -45,7 +46,7 @@ def trust(yes: bool, show: bool, revoke: bool, as_json: bool) -> int:
         repository.forget()
         return 0
 
-    accepted = repository.is_accepted
+    accepted = repository.trust.is_accepted
     if not as_json:
         print_line("\n".join(_format_trust(repository)))
 
@@ -53,6 +54,7 @@ def trust(yes: bool, show: bool, revoke: bool, as_json: bool) -> int:
         accepted = yes or _confirm()
         if accepted:
             repository.accept()
+            accepted = all(part.digest for part in repository.trust.parts)
 
     if as_json:
         untrusted = [part.name for part in repository.trust.untrusted]

@@ -24,10 +24,16 @@ RECEIVERS = {
     "a reference": re.compile(r"#\d|\bGH-\d|(?<!\w)[!&~$%]\d", re.I),
     "a skipped CI run": re.compile(
         r"\[(?:skip|no)[ -](?:ci|actions?|travis|appveyor)[^\]]*\]|\[(?:ci|actions)[ -]skip\]"
-        r"|\*\*\*NO_CI\*\*\*|^skip-checks:",
+        r"|\[(?:ci *skip|skip *ci|CF-Pages-Skip|noci)\]"
+        r"|\*\*\*NO_CI\*\*\*|^(?:skip-checks|skip-ci|ci-skip):",
         re.I | re.M,
     ),
     "a signature": re.compile(r"^(?:[\w-]+-by|Change-Id): ", re.I | re.M),
+    "a released version": re.compile(r"^Release-As:|\+semver:", re.I | re.M),
+    "an order to a bot": re.compile(
+        r"^\s*(?:bors|azp|dependabot|mergify|homu)[ :]|^Auto-Submit:", re.I | re.M
+    ),
+    "a named reference": re.compile(r"\[(?:issue|epic|vulnerability):"),
     "an address": re.compile(r"https?://|(?<![:\u2060\w])//\w|\bwww\.\w", re.I),
     "an image": re.compile(r"!\["),
     "a command": re.compile(r"^/\w", re.M),
@@ -55,6 +61,24 @@ TRAPS = (
     "x\n/merge",
     "Fi\u2060xes #7 \u202eevil\x1b[2J",
     "[\u200bskip ci]",
+    "[skipci] or [CISkip]",
+    "[CF-Pages-Skip]",
+    "[noci]",
+    "x\n\nSkip-CI: true",
+    "x\n\nci-skip: yes",
+    "x\n\nRelease-As: 99.0.0",
+    "+semver: major",
+    "bors r+",
+    "x\n  bors: merge",
+    "x\ndependabot merge",
+    "mergify: queue",
+    "azp run",
+    "x\n\nAuto-Submit: true",
+    "see [vulnerability:7] and [issue:group/project/7]",
+    "Closes owner/repo#1",
+    "`@user` in code",
+    "@dependabot merge",
+    "[x]: //evil.invalid/x.png",
 )
 HONEST = (
     "WP01: Write what is due",
@@ -62,6 +86,8 @@ HONEST = (
     "feat(WP01): parse a/b paths, 3 - 4",
     "Use the array[no] index",
     "Explain why: the cache was stale",
+    "Jenkins is not used here",
+    "Skip the no-op: it costs time",
 )
 
 
