@@ -35,6 +35,7 @@ from phasegate.engine.journal.questions import (
 )
 from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.steps.scope_exceptions import allow_path, preview_path_change
+from phasegate.engine.tools.preflight import refuse_unready_agents
 from phasegate.engine.views.audit import read_chain_page, verify_audit_trail
 from phasegate.engine.views.board_registry import assign_repository_names, list_repositories
 from phasegate.engine.views.feature import (
@@ -541,6 +542,7 @@ def _show_audit(board: Board, request: Request) -> Response:
 def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> str:
     project = open_project(board.find_root(form.get("place", "")))
     by = project.make_origin("board")
+    refuse_unready_agents(project, form.get("type", ""))
     with open_project_store(project) as store:
         slug = orders.start_workflow(
             project, store, form.get("type", ""), form.get("description", ""), by=by
