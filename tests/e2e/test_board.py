@@ -69,7 +69,14 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(
         assert feature.count('class="diamond') >= 4  # the gates on the time axis
         assert "Merge into main" in board.get("/decisions").text
         package = board.get(f"{PAGE}/WP01").text
-        assert (f"/at/repo/job/{job.id}" in package, "Allow this path" in package) == (True, True)
+        # Nothing was refused: there is nothing to allow. The reviewer's verdict is in the list.
+        assert (f"/at/repo/job/{job.id}" in package, "Allow this path" in package) == (True, False)
+        assert (">PASS</td>" in package, "✓ test" in package) == (True, True)
+        assert "before: 1 passed, 0 failed, 0 skipped" in told
+        diff = board.get(f"{PAGE}/changes/diff?path=bye.py").text
+        assert ('data-new="1"' in diff, "+def bye(name)" in Markup(diff).text) == (True, True)
+        phase = Markup(board.get(f"{PAGE}/phase/01-requirements").text).text
+        assert ("NEEDS_REVISION" in phase, "spec.md" in phase, "passed" in phase) == (True,) * 3
         assert "+def bye(name)" in Markup(board.get(f"{PAGE}/WP01/part/diff").text).text
         page = Markup(board.get(f"/at/repo/job/{job.id}").text).text
         assert ("Claims" in page, "python3 -S -m unittest -q check" in page) == (True, True)
@@ -78,6 +85,9 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(
         assert "By agent" in board.get("/timeline").text
         audit = board.get("/audit?at=repo").text
         assert ("workflow.happened" in audit, "older entries" in audit) == (True, True)
+        assert "gate checked" in audit  # a sentence; the entry itself is folded
+        filtered = board.get("/audit?at=repo&kind=notice.given").text
+        assert "workflow.happened" not in filtered
         assert "Verified: " in board.post("/at/repo/verify").text
         linked = run.command("status").stdout
         assert f"board: http://{board.host}/feature/{SLUG}" in linked
@@ -89,7 +99,8 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(
             f"{PAGE}/WP09",
             "/audit?at=..",
         ):
-            assert board.get(path).status == 404, path
+            missing = board.get(path)
+            assert (missing.status, 'aria-label="Pages"' in missing.text) == (404, True), path
         assert board.post(f"{PAGE}/order/complete", seq=board.seq(PAGE)).status == 200
         with run.reader() as reader:
             by = [
@@ -342,4 +353,4 @@ def test_a_package_that_was_dispatched_by_hand_and_is_blocked_waits_on_the_decis
         page = board.get("/decisions").text
     assert "which &lt;b&gt;greeting&lt;/b&gt;?" in page
     assert "phasegate dispatch WP01 --feature 001-user-login" in page
-    assert '<span class="count">1</span>' in page
+    assert 'class="count">1</span>' in page

@@ -15,6 +15,7 @@ import pytest
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.interfaces.cli.main import COMMANDS, app
 from support.dispatch_project import Done, turn
+from support.entry import phasegate
 from support.feature_project import (
     APPROVES,
     ARCHIVES,
@@ -23,7 +24,7 @@ from support.feature_project import (
     make_feature_project,
     plans,
 )
-from support.git_project import git
+from support.git_project import git, make_repository
 
 PHASES = ("01-requirements", "08-code-review")
 DOCUMENTS = ("proposal.md", "spec.md")
@@ -306,3 +307,26 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
         2,
         True,
     ), shown
+
+
+def test_a_run_without_a_sign_in_is_refused_before_anything_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_repository(tmp_path / "repo", {"README.md": "Empty.\n"}).root
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    refused = phasegate("run", "quick", "Say bye", cwd=root)
+    assert (refused.code, "claude cannot work: neither a sign-in nor a key" in refused.stderr) == (
+        2,
+        True,
+    )
+    assert phasegate("status", "--json", cwd=root).json["workflow"] is None
+    assert git(root, "branch", "--list", "feat/*") == ""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "dummy")
+    accepted = phasegate("run", "quick", "Say bye", cwd=root)  # the control: it fails as an agent
+    assert "cannot work" not in accepted.stderr
+    assert phasegate("status", "--json", cwd=root).json["workflow"] is not None

@@ -11,6 +11,8 @@ import pytest
 
 from support.dispatch_project import approves, implements, make_project, package
 from support.feature_project import SLUG, FeatureProject, make_feature_project
+from support.feature_run import SCENARIO, TYPE, make_feature_run
+from support.feature_run import implements as stray_turn
 from support.quick_dispatch import ECHO
 
 
@@ -84,11 +86,37 @@ def test_what_is_not_there_is_refused_with_the_way_to_what_is(carried: FeaturePr
 def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeatureProject) -> None:
     shown = carried.command("show").stdout
     assert shown.startswith("Merge 001-say-bye-to-people into main?")
+    assert "bye.py  +2 -0  (WP01, FR-BYE-001)" in shown  # which requirement each change serves
+    assert "before the work: 1 passed, 0 failed, 0 skipped" in shown
     for section in ("Changes (", "Packages:", "Checks:", "Requirements:", "Cost:", "You can:"):
         assert section in shown
     assert carried.command("show", "001").stdout == shown
     grounds = json.loads(carried.command("show", "--json").stdout)
     assert {"complete", "back", "cancel"} <= set(grounds["effects"])
+
+
+@pytest.mark.demand("W4.a", "W6.f")
+def test_a_refused_change_is_shown_and_once_allowed_the_run_continues_without_a_resolve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = make_feature_run(tmp_path)
+    stray = stray_turn("write", "stray.py", "x = 1\n", package="WP01", round=1)
+    run.play(stray, *SCENARIO)
+    assert run.command("run", TYPE, "Say bye").code == 1
+    jobs = len(run.jobs())
+    assert run.command("run").code == 1  # the control: nothing was allowed, no agent is started
+    assert len(run.jobs()) == jobs
+
+    assert "+x = 1" in run.command("show", "WP01", "--diff").stdout
+    grounds = run.command("show").stdout
+    allow = 'phasegate scope allow WP01 stray.py --reason "..."'
+    for words in ("Refused changes:", "WP01  stray.py: added", "+x = 1", allow, "since: "):
+        assert words in grounds
+    assert run.command("scope", "allow", "WP01", "stray.py", "--reason", "it belongs").code == 0
+    done = run.command("run")
+    assert done.code == 0, done.stderr
+    assert "checked again: WP01: the refused path was allowed" in done.stderr
 
 
 def test_a_package_that_nobody_began_has_no_prompt_yet(tmp_path: Path) -> None:

@@ -81,16 +81,25 @@ def test_what_a_person_has_not_committed_stops_the_merge_by_name_and_stays(tmp_p
     assert project.call("run", "note", DESCRIPTION).code == 0
     before = project.git("rev-parse", "main")
     (project.root / "README.md").write_text("half a sentence\n")
-    stopped = project.call("complete")
+    jobs = len(project.jobs())
+    refused = project.call("complete")
+    assert (refused.code, len(project.jobs())) == (4, jobs)  # before an agent archives it
+    assert "README.md" in refused.stderr
+    stopped = project.call("run", "--merge")
     assert stopped.code == 1
     assert "README.md" in stopped.stderr
     assert "commit or stash" in stopped.stderr
+    still = project.call("complete")
+    assert (still.code, "is blocked" in still.stderr, "README.md" in still.stderr) == (
+        4,
+        True,
+        True,
+    )
     assert project.git("rev-parse", "main") == before
     assert (project.root / "README.md").read_text() == "half a sentence\n"
     project.git("commit", "-qam", "A whole sentence")
-    assert project.call("resolve", "committed").code == 0
     jobs = len(project.jobs())
-    assert project.call("complete").code == 0
+    assert project.call("complete").code == 0  # checked again: no `resolve` is needed
     assert (
         len(project.jobs()) == jobs
     )  # the archive was written before: only the merge is tried again

@@ -125,12 +125,20 @@ class StoreReader:
         )
 
     def events_before(
-        self, position: int, limit: int, feature: str | None = None
+        self, position: int, limit: int, feature: str | None = None, kind: str | None = None
     ) -> list[RecordedEvent]:
-        """Return up to `limit` events before a position, newest first, of one feature or of all."""
-        where, values = ("", ()) if feature is None else (" AND feature = ?", (feature,))
+        """Return up to `limit` events before a position, newest first.
+
+        With `feature` or `kind`, only those of one feature or of one kind.
+        """
+        wanted = {"feature": feature, "kind": kind}
+        filters = {name: value for name, value in wanted.items() if value is not None}
+        where = "".join(f" AND {name} = ?" for name in filters)
         rows = self._query_events(
-            f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, limit
+            f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?",
+            position,
+            *filters.values(),
+            limit,
         )
         return [RecordedEvent(*row) for row in rows]
 

@@ -53,6 +53,9 @@ def _parse_commits(output: bytes) -> list[Commit]:
     return [Commit(commit, message.strip()) for commit, _, message in entries]
 
 
+_DIFF_OPTIONS = ("-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv")
+
+
 def diff_commits(
     repository: Repository, old: str, new: str, paths: Sequence[str] | None = None
 ) -> str:
@@ -64,21 +67,21 @@ def diff_commits(
     if paths is not None and not paths:
         return ""
 
-    selected = ("--", *paths) if paths and len(paths) <= MAX_DIFF_PATHS else ()
-    arguments = (
-        "diff-tree",
-        "-r",
-        "-p",
-        "-M",
-        "--no-color",
-        "--no-ext-diff",
-        "--no-textconv",
-        old,
-        new,
-        *selected,
-    )
+    return _read_diff(repository, ("diff-tree", "-r", *_DIFF_OPTIONS, old, new), paths)
 
-    text = git(repository.place(), *arguments).stdout.decode(errors="replace")
+
+def diff_changes(
+    repository: Repository, base: str, new: str, paths: Sequence[str] | None = None
+) -> str:
+    """Return the diff of what `new` changed since it left `base`."""
+    return _read_diff(repository, ("diff", *_DIFF_OPTIONS, f"{base}...{new}"), paths)
+
+
+def _read_diff(
+    repository: Repository, arguments: tuple[str, ...], paths: Sequence[str] | None
+) -> str:
+    selected = ("--", *paths) if paths and len(paths) <= MAX_DIFF_PATHS else ("--",)
+    text = git(repository.place(), *arguments, *selected).stdout.decode(errors="replace")
     if len(text) <= MAX_DIFF_CHARS:
         return text
 

@@ -22,7 +22,12 @@ from phasegate.git import GitFailed, git, query_git_as_user
 from phasegate.workspace.checkout_files import CheckoutLimits, inspect_path
 from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.ref_log import RefMove, log_moves, moves_since
-from phasegate.workspace.repository import Repository, resolve_git_dir, temporary_folder
+from phasegate.workspace.repository import (
+    Repository,
+    resolve_commit,
+    resolve_git_dir,
+    temporary_folder,
+)
 from phasegate.workspace.repository_locks import RepositoryLock
 from phasegate.workspace.tree_diff import Difference, diff_trees, parse_raw_diff
 
@@ -44,6 +49,8 @@ _FILE_SETTINGS = (
     "precomposeunicode",
 )
 _MAX_SHOWN_PATHS = 20
+# Part of the reason of a blocked merge, which is recorded
+NOT_COMMITTED = "files that are not committed"
 
 
 class UserCheckout(NamedTuple):
@@ -88,6 +95,31 @@ def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obs
 def _is_rebasing(git_dir: Path, ref: str) -> bool:
     heads = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
     return any(head.is_file() and head.read_text().strip() == ref for head in heads)
+
+
+def list_uncommitted_paths(repository: Repository, ref: str) -> tuple[str, ...]:
+    """Return the tracked files that the user has changed in the checkout of a branch.
+
+    The index of the user is copied, not written.
+    """
+    checkout = find_checkout_on_ref(repository, ref)
+    commit = resolve_commit(repository, ref)
+    if not isinstance(checkout, UserCheckout) or commit is None:
+        return ()
+    if not (checkout.git_dir / "index").is_file():
+        return ()
+
+    options = _read_settings(checkout).options
+    with temporary_folder(repository) as room:
+        index = room / "index"
+        shutil.copy2(checkout.git_dir / "index", index)
+        place = repository.place(index, checkout.folder, raw=False)
+        refresh = ("update-index", "-q", "--refresh")
+        git(place, *refresh, settings=options, accepted_exit_codes=(0, 1))
+        arguments = ("diff-index", "--name-only", "-z", "--no-renames", "--ignore-submodules=dirty")
+        output = git(place, *arguments, commit, settings=options).stdout
+
+    return tuple(path for path in os.fsdecode(output).split("\0") if path)
 
 
 @contextmanager
@@ -240,7 +272,7 @@ class CheckoutMove:
             if paths:
                 return Obstacle(
                     self._checkout.folder,
-                    "files that are not committed",
+                    NOT_COMMITTED,
                     tuple(paths[:_MAX_SHOWN_PATHS]),
                 )
 

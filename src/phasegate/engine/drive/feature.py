@@ -15,6 +15,7 @@ from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.machine.feature_events import (
     Advanced,
     CompletionRequested,
+    Resolved,
     Retried,
 )
 from phasegate.core.machine.feature_machine import decide_feature_actions
@@ -27,6 +28,7 @@ from phasegate.engine.drive.package import MERGE_LOCK_TIMEOUT_S, Stopped, list_s
 from phasegate.engine.drive.parallel_packages import PackagePool
 from phasegate.engine.drive.poll_timer import ForgePoller
 from phasegate.engine.drive.receipt import write_receipt
+from phasegate.engine.drive.recheck import describe_cleared_blocker
 from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.crash_recovery import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.jobs.start_conditions import DriverContext
@@ -224,6 +226,9 @@ class _FeatureDriver:
     def run(self) -> Feature:
         """Run steps until the feature stops; return its state."""
         self.prepare()
+        if how := describe_cleared_blocker(self._project, self._context.record, self._feature):
+            self._journal.record(Resolved(f"checked again: {how}", ENGINE_ORIGIN))
+
         while (step := decide_feature_actions(self._feature)[0].step) is not Step.STOP:
             if self._options.poll_once and step not in FORGE_STEPS:
                 if step is Step.PACKAGES:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from phasegate.config.settings import AgentSettings
 from phasegate.core.machine.feature_events import (
     AnyFeatureEvent,
     FeatureLimits,
@@ -32,6 +34,7 @@ from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflow_phases import WORKFLOWS, is_phase_named, workflow_noun
 from phasegate.engine.drive.feature import lock_feature_journal, merges_at_forge
+from phasegate.engine.drive.recheck import describe_cleared_blocker, refuse_uncommitted_files
 from phasegate.engine.journal.feature import (
     FeatureJournal,
     open_feature_journal,
@@ -84,7 +87,7 @@ def start_workflow(
             f"{type_} has two phases of work packages", "keep one of them in its phases"
         )
 
-    _refuse_without_agents(project, plan, agent)
+    _choose_agents(project, plan, agent)
     base = current_branch(project)
     run = project.config.run
     retries = max(agent.max_retries for agent in find_startable_agents(project).values())
@@ -171,6 +174,9 @@ def execute_order(
         by,
         at_forge=order.name == "complete" and merges_at_forge(project),
     )
+    before = read_feature(store, slug)
+    if order.name == "complete" and before is not None and not merges_at_forge(project):
+        refuse_uncommitted_files(project, before.base)
     feature = _lock_and_record(project, store, slug, order.name, event, seen_seq)
 
     if order.name == "cancel":
@@ -190,16 +196,24 @@ def add_notice(project: Project, store: RunRecord, slug: str, text: str) -> None
         journal.notify(text)
 
 
-def refuse_if_incomplete(reader: RecordReader, slug: str) -> None:
-    """Raise StateConflict if a workflow cannot be completed yet."""
+def refuse_if_incomplete(project: Project, reader: RecordReader, slug: str) -> None:
+    """Raise StateConflict if a workflow cannot be completed yet, before an agent is started."""
     feature = read_feature(reader, slug)
-    if feature:
-        refused = phase_transitions.complete(feature.workflow)
-    else:
-        refused = Refusal(f"feature {slug} has no workflow")
+    if feature is None:
+        raise StateConflict(f"feature {slug} has no workflow", "see `phasegate status`")
 
+    workflow = feature.workflow
+    if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.GATE_PASSED:
+        # The gate has passed; something stopped the merge
+        if not describe_cleared_blocker(project, reader, feature):
+            raise StateConflict(f"{slug} is blocked: {workflow.reason}", feature.remediation)
+        return
+
+    refused = phase_transitions.complete(workflow)
     if isinstance(refused, Refusal):
         raise StateConflict(refused.reason, refused.hint or "see `phasegate status`")
+    if workflow.merges and not merges_at_forge(project):
+        refuse_uncommitted_files(project, feature.base)
 
 
 def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, GateResult]:
@@ -313,10 +327,19 @@ def _plan_phase(project: Project, key: str, phases: tuple[str, ...]) -> PhasePla
     return PhasePlan(key, work, artifacts, commands)
 
 
-def _refuse_without_agents(
+def choose_workflow_agents(
+    project: Project, type_: str, agent: str | None
+) -> Mapping[str, AgentSettings]:
+    """Return the agents of a workflow by name; raise ConfigError if a role has none."""
+    phases, _ = _find_phases(project, type_)
+    return _choose_agents(
+        project, tuple(_plan_phase(project, key, phases) for key in phases), agent
+    )
+
+
+def _choose_agents(
     project: Project, plan: tuple[PhasePlan, ...], agent: str | None
-) -> None:
-    """Refuse to start a workflow if a role has no agent."""
+) -> Mapping[str, AgentSettings]:
     roles = {
         PhaseWork.PLANNING: ("plan", "challenge"),
         PhaseWork.PACKAGES: ("implement", "review"),
@@ -324,9 +347,12 @@ def _refuse_without_agents(
         PhaseWork.COMMANDS: ("review",),
     }
 
-    for phase in plan:
-        for role in roles[phase.work]:
-            choose_agent(project, role, phase.key, agent)
+    chosen = [
+        choose_agent(project, role, phase.key, agent)
+        for phase in plan
+        for role in roles[phase.work]
+    ]
+    return {one.name: one.settings for one in chosen}
 
 
 def _make_free_slug(project: Project, reader: RecordReader, description: str) -> str:

@@ -85,8 +85,8 @@ def harvest_package(
             for path in outside[:MAX_NAMES_SHOWN]
         )
         remedy = (
-            f"see it: phasegate show {name} --diff. Accept the work as it is: {allow}; then "
-            "resolve and run. Or tell the agent what to do instead: resolve"
+            f"see it: phasegate show {name} --diff. Accept the work as it is: {allow}; then run. "
+            "Or tell the agent what to do instead: resolve"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")
         return StepResult((event,), trail_notes=notes.entries)

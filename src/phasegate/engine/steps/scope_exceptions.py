@@ -6,7 +6,7 @@ A protected path is allowed only with the content that the user has seen.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +22,11 @@ from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.journal.entries import SCOPE_ALLOWED, ScopeException
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
+from phasegate.engine.views.refused import package_checkouts
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.text_file import read_text_file
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.checkout import Assignment, Checkout, list_checkouts
+from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.repository import read_blobs
 
@@ -124,7 +125,7 @@ def fingerprint_content(checkout: Path, path: str) -> str:
 
 def _find_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
     """Find the change to a protected path in any checkout of the package."""
-    for checkout in _package_checkouts(project, package):
+    for checkout in package_checkouts(project, package.feature_slug, package.work_package_id):
         before = _read_base_text(project, checkout, path)
         content = fingerprint_content(checkout.folder, path)
         after = ""
@@ -142,18 +143,6 @@ def _find_change(project: Project, package: WorkPackage, path: str) -> Protected
         f"phasegate dispatch {package.work_package_id} stops when an agent changes it; "
         "review that change, then allow it",
     )
-
-
-def _package_checkouts(project: Project, package: WorkPackage) -> Iterator[Checkout]:
-    name = f"{package.feature_slug}-{package.work_package_id}"
-    for checkout_name, record in list_checkouts(project.repository):
-        suffix = checkout_name.removeprefix(name)
-        if checkout_name == name or (checkout_name != suffix and suffix.startswith("-agent")):
-            index = suffix.removeprefix("-agent")
-            assignment = Assignment(
-                package.feature_slug, package.work_package_id, int(index) if index else None
-            )
-            yield Checkout(project.repository, assignment, record)
 
 
 def _read_base_text(project: Project, checkout: Checkout, path: str) -> str:

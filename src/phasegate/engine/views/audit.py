@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
 
+from phasegate.core.display.event_lines import render_package_event
+from phasegate.engine.journal.entries import (
+    FEATURE_STEP,
+    PACKAGE_STEP,
+    read_feature_step,
+    read_package_step,
+)
 from phasegate.storage.location import Location, locate_repository
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import RecordedEvent
@@ -16,6 +24,12 @@ from phasegate.storage.verify_audit import verify_audit
 from phasegate.typed import read_json
 
 __all__ = ["AuditReport", "JobWork", "RecordedEvent", "TrailSummary", "describe_job_work"]
+
+
+# Fields of a feature's event that say what happened
+_TELLING_FIELDS = ("description", "role", "agent", "verdict", "reason", "why", "how", "package")
+# Fields of other entries
+_SHOWN_FIELDS = ("work", "wp", "id", "phase", "agent", "outcome", "state", "step", "path", "text")
 
 
 def find_location(folder: Path) -> Location:
@@ -51,14 +65,37 @@ def read_chain(folder: Path, feature: str | None) -> list[RecordedEvent]:
 
 
 def read_chain_page(
-    folder: Path, feature: str | None, before: int, limit: int
+    folder: Path, feature: str | None, before: int, limit: int, kind: str | None = None
 ) -> list[RecordedEvent]:
     """Read up to `limit` state changes before a position, newest first."""
     reader = open_store_reader(find_location(folder))
     if reader is None:
         return []
     with reader:
-        return reader.events_before(before, limit, feature)
+        return reader.events_before(before, limit, feature, kind)
+
+
+def describe_entry(entry: RecordedEvent) -> str:
+    """Describe a recorded state change in one sentence."""
+    if entry.kind == PACKAGE_STEP:
+        package, step = read_package_step(entry.payload)
+        return render_package_event(package, step) or f"{package}: {_name_event(step)}"
+    if entry.kind == FEATURE_STEP:
+        event = read_feature_step(entry.payload)
+        details = (getattr(event, name, "") for name in _TELLING_FIELDS)
+        said = "; ".join(" ".join(str(text).split())[:200] for text in details if text)
+        name = _name_event(event)
+        return f"{name}: {said}" if said else name
+
+    content = decode_payload(entry)
+    fields = content if isinstance(content, dict) else {}
+    texts = (f"{name} {fields[name]}" for name in _SHOWN_FIELDS if fields.get(name))
+    return f"{entry.kind.replace('.', ' ')}: {', '.join(texts)}"[:300].rstrip(": ")
+
+
+def _name_event(event: object) -> str:
+    """Return the class name of an event in words: `GateChecked` is `gate checked`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
 
 
 def decode_payload(event: RecordedEvent) -> object:

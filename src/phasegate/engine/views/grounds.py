@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.package_events import Reviewed, first_finding
+from phasegate.core.paths.glob import compile_any
 from phasegate.core.plan.trace import RequirementTrace
+from phasegate.core.text.elapsed import describe_age
+from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.spending import Spending, format_spending
+from phasegate.engine.journal.package import read_planned_packages
 from phasegate.engine.project.project import Project
+from phasegate.engine.views.check_lines import CheckLine, parse_check_lines, summarize_checks
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.job import read_evidence
 from phasegate.engine.views.overview import PackageCard, package_cards
+from phasegate.engine.views.refused import RefusedChange, list_refused_changes
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
-from phasegate.workspace.commit_log import FileStat, list_changed_files
+from phasegate.workspace.commit_log import diff_changes, list_changed_files
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import resolve_commit
 
 MAX_SHOWN_FILES = 40
-# A check in the evidence of a package: `- test: passed - 3 tests ran and passed`
-_CHECK_LINE = re.compile(r"- ([a-z -]+): (passed|failed|not asked for|[a-z ]+?) - (.*)")
+# Lines of a refused change in the text; the rest is in `show WPnn --diff`
+MAX_REFUSED_LINES = 20
 _QUESTIONS = {
     "complete": "Merge {feature} into {base}?",
     "resolve": "{feature} is blocked in {phase}. How should it continue?",
     "run": "{feature} is stopped in {phase}. Continue it?",
     "": "{feature}: {stage}",
 }
+
+
+class ChangedFile(NamedTuple):
+    """A changed file, with the packages and requirements that it belongs to."""
+
+    path: str
+    # Both are 0 for binary files
+    added: int
+    deleted: int
+    # Packages whose file scope has it
+    packages: tuple[str, ...] = ()
+    # Requirements of these packages
+    requirements: tuple[str, ...] = ()
 
 
 class PackageGrounds(NamedTuple):
@@ -43,7 +62,7 @@ class PackageGrounds(NamedTuple):
     # Empty before the first review
     verdict: str
     rounds: int
-    checks: tuple[str, ...]
+    checks: tuple[CheckLine, ...]
 
 
 class DecisionGrounds(NamedTuple):
@@ -54,11 +73,15 @@ class DecisionGrounds(NamedTuple):
     # One sentence
     asked: str
     since: str
+    # Seconds since then
+    waiting_s: int
     # The first finding, else the recorded reason
     reason: str
     findings: str
     remediation: str
-    files: tuple[FileStat, ...]
+    # Changes that block a package, because they are outside its file scope
+    refused: tuple[RefusedChange, ...]
+    files: tuple[ChangedFile, ...]
     # Changed documents of the feature itself, which are not listed in `files`
     documents: int
     packages: tuple[PackageGrounds, ...]
@@ -86,10 +109,12 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     question = _QUESTIONS[kind].format(
         feature=slug, base=now.base, phase=now.phase, stage=now.stage
     )
-    changed = _list_changes(project, slug, now.base, events)
+    changed = _list_changes(project, reader, slug, now.base, events)
     folder = f"{project.config.paths.features.rstrip('/')}/{slug}/"
     files = tuple(file for file in changed if not file.path.startswith(folder))
     requirements, untraced = _trace(project, slug)
+    packages = tuple(_package_grounds(project, reader, slug, events))
+    blocked = [package.id for package in packages if package.state == "BLOCKED"]
     effects = {name: ORDERS[name].effect for name in now.orders if name in ORDERS}
 
     return DecisionGrounds(
@@ -97,12 +122,14 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
         request=feature.description,
         asked=question,
         since=events[-1].ts,
+        waiting_s=_seconds_since(events[-1].ts),
         reason=first_finding(now.findings) or now.reason,
         findings=now.findings,
         remediation=now.remediation,
+        refused=list_refused_changes(project, slug, events, blocked),
         files=files,
         documents=len(changed) - len(files),
-        packages=tuple(_package_grounds(project, reader, slug, events)),
+        packages=packages,
         checks=tuple(_phase_checks(events)),
         requirements=requirements,
         untraced=untraced,
@@ -112,20 +139,61 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     )
 
 
+def _seconds_since(ts: str) -> int:
+    return int((datetime.now(UTC) - datetime.fromisoformat(ts)).total_seconds())
+
+
 def _list_changes(
-    project: Project, slug: str, base: str, events: list[StreamEvent]
-) -> tuple[FileStat, ...]:
+    project: Project, reader: StoreReader, slug: str, base: str, events: list[StreamEvent]
+) -> tuple[ChangedFile, ...]:
     """List what the merge brings, or brought if the feature is merged."""
+    ends = _find_change_ends(project, slug, base, events)
+    if ends is None:
+        return ()
+
+    plans = [one.package for one in read_planned_packages(reader, slug).values()]
+    changed = []
+    for file in list_changed_files(project.repository, *ends):
+        owners = [plan for plan in plans if compile_any(plan.file_scope).match(file.path)]
+        requirements = (id_ for plan in owners for id_ in plan.requirements)
+        changed.append(
+            ChangedFile(
+                path=file.path,
+                added=file.added,
+                deleted=file.deleted,
+                packages=tuple(plan.work_package_id for plan in owners),
+                requirements=tuple(dict.fromkeys(requirements)),
+            )
+        )
+    return tuple(changed)
+
+
+def _find_change_ends(
+    project: Project, slug: str, base: str, events: list[StreamEvent]
+) -> tuple[str, str] | None:
+    """Return the commits between which the changes of a feature are; None before its branch."""
     for event in events:
         if isinstance(event.event, Merged):
-            commit = event.event.commit
-            return list_changed_files(project.repository, f"{commit}^1", commit)
+            return f"{event.event.commit}^1", event.event.commit
 
     branch = resolve_commit(project.repository, f"{BRANCH_PREFIX}feat/{slug}")
     start = resolve_commit(project.repository, f"{BRANCH_PREFIX}{base}") if base else None
     if branch is None or start is None:
-        return ()
-    return list_changed_files(project.repository, start, branch)
+        return None
+    return start, branch
+
+
+def read_feature_diff(project: Project, reader: StoreReader, slug: str, path: str = "") -> str:
+    """Return the diff that the merge of a feature brings, of one file or of all."""
+    follower = JournalFollower(reader, slug, after=0)
+    events = [*follower.read_events()]
+    if follower.feature is None:
+        raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+
+    ends = _find_change_ends(project, slug, follower.feature.base, events)
+    if ends is None:
+        return ""
+    return diff_changes(project.repository, *ends, [path] if path else None)
 
 
 def _trace(project: Project, slug: str) -> tuple[tuple[RequirementTrace, ...], str]:
@@ -154,29 +222,13 @@ def _package_grounds(
         )
 
 
-def _package_checks(project: Project, reader: StoreReader, card: PackageCard) -> tuple[str, ...]:
+def _package_checks(
+    project: Project, reader: StoreReader, card: PackageCard
+) -> tuple[CheckLine, ...]:
     for job in reversed([job for job in reader.jobs(card.feature) if job.wp == card.id]):
-        text = read_evidence(project.location, job)
-        if text:
-            return tuple(summarize_checks(text))
+        if text := read_evidence(project.location, job):
+            return parse_check_lines(text)
     return ()
-
-
-def summarize_checks(evidence: str) -> Iterator[str]:
-    """Yield what did not pass, then the test result, then the number of passed checks."""
-    checks = [
-        match.groups() for match in map(_CHECK_LINE.fullmatch, evidence.splitlines()) if match
-    ]
-    for name, outcome, note in checks:
-        if outcome not in ("passed", "not asked for"):
-            yield f"{name}: {outcome.upper()} - {note}"
-
-    for name, outcome, note in checks:
-        if name == "test" and outcome == "passed":
-            yield f"test: {note}"
-
-    passed = [name for name, outcome, _ in checks if outcome == "passed"]
-    yield f"{len(passed)} checks passed: {', '.join(passed)}"
 
 
 def _phase_checks(events: list[StreamEvent]) -> Iterator[str]:
@@ -192,22 +244,46 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
     yield grounds.asked
     if grounds.reason:
         yield f"  why: {grounds.reason}"
-    if grounds.remediation:
+    yield f"  since: {describe_age(grounds.waiting_s)} ago"
+    if grounds.remediation and not grounds.refused:
         yield f"  what to do: {grounds.remediation}"
     if grounds.request:
         yield f"  request: {grounds.request}"
 
     yield ""
+    yield from _render_section("Refused changes", _render_refused(grounds))
+    yield from _render_section("Findings", _render_findings(grounds))
     yield from _render_changes(grounds)
     yield from _render_section("Packages", map(_render_package, grounds.packages))
     yield from _render_section("Checks", _render_checks(grounds))
     yield from _render_section("Requirements", _render_requirements(grounds))
-    yield from _render_section(
-        "Cost", [f"{grounds.agent_runs} agent runs, {format_spending(grounds.spent)}"]
-    )
+    runs = pluralize(grounds.agent_runs, "agent run")
+    yield from _render_section("Cost", [f"{runs}, {format_spending(grounds.spent)}"])
     yield from _render_section(
         "You can", [f"{name}: {effect}" for name, effect in grounds.effects.items()]
     )
+
+
+def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
+    """Yield the findings unless the reason has all of them."""
+    lines = [line for line in grounds.findings.splitlines() if line.strip()]
+    if len(lines) > 1:
+        yield from lines[:MAX_SHOWN_FILES]
+
+
+def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
+    for change in grounds.refused:
+        yield f"{change.package}  {change.path}: {change.why}"
+        lines = change.diff.splitlines()
+        yield from (f"    {line}" for line in lines[:MAX_REFUSED_LINES])
+        if len(lines) > MAX_REFUSED_LINES:
+            more = len(lines) - MAX_REFUSED_LINES
+            yield f"    and {more} more lines: phasegate show {change.package} --diff"
+        yield f"  accept it: {change.command}, then phasegate run"
+
+    if grounds.refused:
+        resolve = f'phasegate resolve "what to do instead" --feature {grounds.feature}'
+        yield f"  or send it back: {resolve}"
 
 
 def _render_section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
@@ -219,16 +295,20 @@ def _render_section(title: str, lines: Iterator[str] | list[str]) -> Iterator[st
 def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
     added = sum(file.added for file in grounds.files)
     deleted = sum(file.deleted for file in grounds.files)
-    shown = [
-        f"{file.path}  +{file.added} -{file.deleted}" for file in grounds.files[:MAX_SHOWN_FILES]
-    ]
+    shown = [*map(_render_file, grounds.files[:MAX_SHOWN_FILES])]
     hidden = len(grounds.files) - len(shown)
     if hidden:
         shown.append(f"and {hidden} more")
     if grounds.documents:
         shown.append(f"and {grounds.documents} documents of the feature")
-    title = f"Changes ({len(grounds.files)} files, +{added} -{deleted})"
+    title = f"Changes ({pluralize(len(grounds.files), 'file')}, +{added} -{deleted})"
     yield from _render_section(title, shown or ["none yet"])
+
+
+def _render_file(file: ChangedFile) -> str:
+    line = f"{file.path}  +{file.added} -{file.deleted}"
+    owners = ", ".join((*file.packages, *file.requirements))
+    return f"{line}  ({owners})" if owners else line
 
 
 def _render_package(package: PackageGrounds) -> str:
@@ -239,7 +319,7 @@ def _render_package(package: PackageGrounds) -> str:
 def _render_checks(grounds: DecisionGrounds) -> Iterator[str]:
     yield from grounds.checks
     for package in grounds.packages:
-        yield from (f"{package.id}: {line}" for line in package.checks)
+        yield from (f"{package.id}: {line}" for line in summarize_checks(package.checks))
 
 
 def _render_requirements(grounds: DecisionGrounds) -> Iterator[str]:

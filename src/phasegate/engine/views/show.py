@@ -23,6 +23,7 @@ from phasegate.engine.views.job import JobView, job_view, read_evidence
 from phasegate.engine.views.job_log import WaitCallback, read_log_lines, read_log_text
 from phasegate.engine.views.overview import PackageCard
 from phasegate.engine.views.package import planned_cards, with_rounds
+from phasegate.engine.views.refused import diff_checkouts, read_refused_changes
 from phasegate.engine.views.strength import read_strength
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
@@ -235,6 +236,10 @@ def _read_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
         base = subject.job.base
         commit = subject.job.commit
     elif subject.package is not None:
+        if read_refused_changes(project, reader, subject.feature, subject.name):
+            # Nothing of it was committed
+            return "".join(diff_checkouts(project, subject.feature, subject.name).values())
+
         base = read_start_commits(reader, subject.feature).get(subject.name, "")
         commit = _last_package_commit(reader, subject)
     else:

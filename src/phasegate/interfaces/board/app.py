@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
@@ -35,8 +36,10 @@ from phasegate.engine.journal.questions import (
 )
 from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.steps.scope_exceptions import allow_path, preview_path_change
-from phasegate.engine.views.audit import read_chain_page, verify_audit_trail
+from phasegate.engine.tools.preflight import refuse_unready_agents
+from phasegate.engine.views.audit import describe_entry, read_chain_page, verify_audit_trail
 from phasegate.engine.views.board_registry import assign_repository_names, list_repositories
+from phasegate.engine.views.check_lines import parse_check_lines
 from phasegate.engine.views.feature import (
     FeatureStatusView,
     agent_bars,
@@ -44,9 +47,9 @@ from phasegate.engine.views.feature import (
     feature_view,
 )
 from phasegate.engine.views.follow import compute_stamp
-from phasegate.engine.views.grounds import decision_grounds
-from phasegate.engine.views.job import job_view
-from phasegate.engine.views.job_log import read_log_page
+from phasegate.engine.views.grounds import decision_grounds, read_feature_diff
+from phasegate.engine.views.job import job_view, read_evidence
+from phasegate.engine.views.job_log import read_log_page, read_log_text
 from phasegate.engine.views.overview import (
     PendingDecision,
     StoreReader,
@@ -55,8 +58,11 @@ from phasegate.engine.views.overview import (
     open_reader,
 )
 from phasegate.engine.views.package import package_view, planned_cards
+from phasegate.engine.views.phase_page import read_phase_page
+from phasegate.engine.views.refused import RefusedChange, read_refused_changes
 from phasegate.engine.views.show import PartKind, find_subject, read_part
 from phasegate.engine.views.spending import FeatureTile, feature_tiles, summarize_spending
+from phasegate.engine.views.verdicts import read_verdicts
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.interfaces.board.access import BoardCredentials
 from phasegate.interfaces.board.pages import (
@@ -215,7 +221,7 @@ def build_app(board: Board) -> Starlette:
             try:
                 return handler(board, request)
             except PhasegateError as error:
-                return _make_error_response(error)
+                return _make_error_page(board, request, error)
 
         return endpoint
 
@@ -255,11 +261,14 @@ def build_app(board: Board) -> Starlette:
         "/audit": _show_audit,
         "/feature/{slug}": _redirect_to_feature,
         feature: _show_feature,
+        f"{feature}/changes/diff": _show_file_diff,
+        f"{feature}/phase/{{phase}}": _show_phase,
         f"{feature}/{{package}}": _show_package,
         f"{feature}/{{package}}/change": _show_protected_change,
         f"{feature}/{{name}}/part/{{part}}": _show_part,
         "/at/{repository}/job/{name}": _show_job,
         "/at/{repository}/job/{name}/log": _show_log,
+        "/at/{repository}/job/{name}/raw": _download_log,
         "/at/{repository}/job/{name}/part/{part}": _show_part,
     }
 
@@ -291,14 +300,30 @@ def build_app(board: Board) -> Starlette:
 
 
 def _make_error_response(error: PhasegateError) -> Response:
-    if isinstance(error, StateConflict):
-        status = 409
-    elif isinstance(error, ConfigError):
-        status = 404
-    else:
-        status = 503
+    notice = _render_notice(error.message, error.hint, is_error=True)
+    return HTMLResponse(notice, _choose_error_status(error))
 
-    return HTMLResponse(_render_notice(error.message, error.hint, is_error=True), status)
+
+def _choose_error_status(error: PhasegateError) -> int:
+    if isinstance(error, StateConflict):
+        return 409
+    if isinstance(error, ConfigError):
+        return 404
+    return 503
+
+
+def _make_error_page(board: Board, request: Request, error: PhasegateError) -> Response:
+    """Render an error inside the frame of the board; a part of an open page gets the text only."""
+    if request.headers.get("hx-request"):
+        return _make_error_response(error)
+
+    status = _choose_error_status(error)
+    title = "Not found" if status == 404 else "This cannot be shown"
+    page = board.render_page(
+        request, "error.html", title, lambda: {"message": error.message, "hint": error.hint}
+    )
+    page.status_code = status
+    return page
 
 
 def _render_notice(text: str, hint: str = "", *, is_error: bool = False) -> str:
@@ -341,7 +366,13 @@ def _show_overview(board: Board, request: Request) -> Response:
         "overview.html",
         "Features",
         lambda: {
-            **group_tiles(tiles, page, board.list_waiting_features(), query),
+            **group_tiles(
+                tiles,
+                page,
+                board.list_waiting_features(),
+                query,
+                request.query_params.get("state", ""),
+            ),
             "problems": problems,
         },
     )
@@ -373,22 +404,76 @@ def _show_feature(board: Board, request: Request) -> Response:
                 raise ConfigError(f"{slug} has no workflow here", "phasegate status")
             is_working = view.card.worker is not None
             grounds = None
+            seen: dict[str, str] = {}
             if not is_working and view.card.is_active:
-                grounds = decision_grounds(_open_request_project(board, request), reader, slug)
+                project = _open_request_project(board, request)
+                grounds = decision_grounds(project, reader, slug)
+                seen = _preview_refused(project, reader, slug, grounds.refused)
+            packages = planned_cards(reader, slug)
 
             return {
                 "repository": repository,
-                "feature": build_board_feature(
-                    repository, view, planned_cards(reader, slug), time.time()
+                "feature": build_board_feature(repository, view, packages, time.time()),
+                "packages": packages,
+                "running": [job for job in reader.running_jobs() if job.feature == slug],
+                "decision": build_decision(
+                    repository,
+                    view.now,
+                    view.seq,
+                    is_working=is_working,
+                    since=view.lines[-1].ts if view.lines else "",
+                    has_refused=bool(grounds and grounds.refused),
                 ),
-                "decision": build_decision(repository, view.now, view.seq, is_working=is_working),
                 "grounds": grounds,
+                "seen": seen,
                 "questions": read_open_questions(reader, slug),
                 "lines": (view.lines or ())[-MAX_EVENT_LINES:],
             }
 
         return board.render_page(
             request, "feature.html", slug, build_context, compute_stamp(reader, slug), slug
+        )
+
+
+def _preview_refused(
+    project: Project, reader: StoreReader, slug: str, refused: Iterable[RefusedChange]
+) -> dict[str, str]:
+    """Return the content of each refused path that the user can allow.
+
+    A permission for a protected path is valid only for the content that the page showed.
+    """
+    seen = {}
+    for change in refused:
+        package = find_package(reader, change.package, slug).package
+        with suppress(PhasegateError):
+            preview = preview_path_change(project, package, change.path)
+            seen[f"{change.package}/{change.path}"] = preview.content
+    return seen
+
+
+def _show_file_diff(board: Board, request: Request) -> Response:
+    """Show what the merge of a feature changes in one file."""
+    project = _open_request_project(board, request)
+    with board.open_record(project.root) as reader:
+        text = read_feature_diff(
+            project, reader, request.path_params["slug"], request.query_params.get("path", "")
+        )
+    return HTMLResponse(render_macro("fragments.html", "diff", text[:MAX_PART_CHARS]))
+
+
+def _show_phase(board: Board, request: Request) -> Response:
+    repository, slug, phase = (
+        request.path_params[name] for name in ("repository", "slug", "phase")
+    )
+    project = _open_request_project(board, request)
+    with board.open_record(project.root) as reader:
+        page = read_phase_page(project, reader, slug, phase)
+        return board.render_page(
+            request,
+            "phase.html",
+            f"{page.phase.name} of {slug}",
+            lambda: {"repository": repository, "page": page},
+            feature=slug,
         )
 
 
@@ -411,7 +496,21 @@ def _show_package(board: Board, request: Request) -> Response:
 
         def build_context() -> dict[str, object]:
             card, document = package_view(reader, package, slug)
-            return {"repository": repository, "card": card, "document": document}
+            project = _open_request_project(board, request)
+            refused = read_refused_changes(project, reader, slug, package)
+            jobs = reversed(card.jobs or ())
+            evidence = next(
+                filter(None, (read_evidence(project.location, job) for job in jobs)), ""
+            )
+            return {
+                "repository": repository,
+                "card": card,
+                "document": document,
+                "checks": parse_check_lines(evidence),
+                "refused": refused,
+                "seen": _preview_refused(project, reader, slug, refused),
+                "verdicts": read_verdicts(reader, slug),
+            }
 
         return board.render_page(
             request,
@@ -440,14 +539,34 @@ def _show_job(board: Board, request: Request) -> Response:
     name = request.path_params["name"]
     project = _open_request_project(board, request)
     view = job_view(project.location, name)
+    with board.open_record(project.root) as reader:
+        verdicts = read_verdicts(reader, view.feature)
+        refused: tuple[RefusedChange, ...] = ()
+        if view.row is not None and view.row.wp and view.row.phase == "implement":
+            refused = read_refused_changes(project, reader, view.feature, view.row.wp)
 
     return board.render_page(
         request,
         "job.html",
         f"job {name[:8]}",
-        lambda: {"repository": repository, "view": view},
+        lambda: {
+            "repository": repository,
+            "view": view,
+            "verdicts": verdicts,
+            "refused": refused,
+            "checks": parse_check_lines(view.evidence),
+        },
         feature=view.feature,
     )
+
+
+def _download_log(board: Board, request: Request) -> Response:
+    """Send the whole output of a job as a file."""
+    project = _open_request_project(board, request)
+    view = job_view(project.location, request.path_params["name"])
+    text = escape_unprintable(read_log_text(project, view), keep="\n\t")
+    headers = {"content-disposition": f'attachment; filename="{view.job}.log"'}
+    return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
 def _show_log(board: Board, request: Request) -> Response:
@@ -510,7 +629,10 @@ def _show_timeline(board: Board, request: Request) -> Response:
         request,
         "timeline.html",
         "Timeline",
-        lambda: {"chart": build_gantt(rows, time.time(), job_links.get), "spendings": spendings},
+        lambda: {
+            "chart": build_gantt(rows, time.time(), job_links.get, with_dates=True),
+            "spendings": spendings,
+        },
     )
 
 
@@ -518,18 +640,27 @@ def _show_audit(board: Board, request: Request) -> Response:
     repositories = [*board.list_repositories()]
     repository = request.query_params.get("at") or next(iter(repositories), "")
     feature = request.query_params.get("feature", "")
+    kind = request.query_params.get("kind", "")
     entries = read_chain_page(
         board.find_root(repository),
         feature or None,
         _parse_int(request.query_params.get("before", "")) or MAX_POSITION,
         MAX_ENTRIES,
+        kind or None,
     )
+    features: list[str] = []
+    with suppress(PhasegateError), board.open_record(board.find_root(repository)) as reader:
+        features = sorted(filter(None, reader.features()))
 
     context: dict[str, object] = {
         "repository": repository,
         "repositories": repositories,
         "feature": feature,
+        "features": features,
+        "kind": kind,
+        "kinds": sorted({kind, *(entry.kind for entry in entries)} - {""}),
         "entries": entries,
+        "sentences": {entry.position: describe_entry(entry) for entry in entries},
         "has_older": len(entries) == MAX_ENTRIES,
     }
     return board.render_page(request, "audit.html", "Audit", lambda: context)
@@ -541,6 +672,7 @@ def _show_audit(board: Board, request: Request) -> Response:
 def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> str:
     project = open_project(board.find_root(form.get("place", "")))
     by = project.make_origin("board")
+    refuse_unready_agents(project, form.get("type", ""))
     with open_project_store(project) as store:
         slug = orders.start_workflow(
             project, store, form.get("type", ""), form.get("description", ""), by=by
@@ -602,8 +734,14 @@ def _allow_path(board: Board, request: Request, form: dict[str, str]) -> str:
             by=project.make_origin("board"),
             expected_content=form.get("seen", ""),
         )
+        slug = package.feature_slug
+        has_workflow = any(row.feature == slug for row in store.workflows())
 
-    return _render_notice(f"{wanted} may change {path}.", "Resolve the blocker to continue.")
+    if form.get("continue") and has_workflow:
+        # The run checks the blocker again
+        start_detached(project, slug, RunOptions(by=project.make_origin("board")))
+        return _render_notice(f"{wanted} may change {path}. The run continues.")
+    return _render_notice(f"{wanted} may change {path}.", "Continue the run.")
 
 
 def _answer_question(board: Board, request: Request, form: dict[str, str]) -> str:

@@ -53,6 +53,8 @@ class OrderButton(NamedTuple):
     # Question before the order is executed; empty if none is needed
     question: str
     needs_text: bool
+    # What the order does, in words
+    effect: str = ""
 
 
 class Decision(NamedTuple):
@@ -67,6 +69,10 @@ class Decision(NamedTuple):
     is_working: bool
     # with a link to the feature, on the page of all decisions
     with_link: bool
+    # Time of the last recorded event
+    since: str = ""
+    # The page shows refused changes with their own buttons
+    has_refused: bool = False
 
 
 def build_decision(
@@ -76,6 +82,8 @@ def build_decision(
     *,
     is_working: bool = False,
     with_link: bool = False,
+    since: str = "",
+    has_refused: bool = False,
 ) -> Decision | None:
     """Return the decision box of a feature; None if the feature has ended."""
     if status.standing == "ended":
@@ -92,8 +100,15 @@ def build_decision(
     buttons = []
     for order in orders:
         label, question = (text.format(**names) for text in _ORDER_BUTTONS[order])
+        known = ORDERS.get(order)
         buttons.append(
-            OrderButton(order, label, question, order in ORDERS and ORDERS[order].needs_text)
+            OrderButton(
+                order=order,
+                label=label,
+                question=question,
+                needs_text=known is not None and known.needs_text,
+                effect=known.effect if known else "",
+            )
         )
 
     return Decision(
@@ -104,6 +119,8 @@ def build_decision(
         buttons=buttons,
         is_working=is_working,
         with_link=with_link,
+        since=since,
+        has_refused=has_refused,
     )
 
 
@@ -133,10 +150,11 @@ def group_tiles(
     page: int,
     waiting: Collection[tuple[str, str]],
     query: str,
+    state: str = "",
 ) -> dict[str, object]:
-    """Group all features by whether they wait for the user; ended features are paginated.
+    """Group all features by whether they wait for the user; each group is paginated.
 
-    `query` selects the features whose name or description contains it.
+    `query` selects the features whose name or description contains it, `state` one group.
     """
     wanted = query.casefold().strip()
     features = [
@@ -160,13 +178,18 @@ def group_tiles(
         groups[name].append((repository, tile))
 
     last = page * MAX_TILES
+    shown = {name: found for name, found in groups.items() if state in ("", name)}
+    pages = {name: found[last - MAX_TILES : last] for name, found in shown.items()}
     return {
         "total": len(features),
-        "groups": groups,
-        "ended_page": groups["Ended"][last - MAX_TILES : last],
-        "next_page": page + 1 if len(groups["Ended"]) > last else 0,
+        "waiting_total": len(groups["Waiting for you"]),
+        "groups": {name: found for name, found in shown.items() if pages[name]},
+        "group_names": [*groups],
+        "pages": pages,
+        "next_page": page + 1 if any(len(found) > last for found in shown.values()) else 0,
         "repositories": [*tiles],
         "query": query,
+        "state": state,
     }
 
 

@@ -290,7 +290,7 @@ def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
       phasegate complete
     """
     with _open_feature(feature) as (project, store, slug):
-        orders.refuse_if_incomplete(store, slug)
+        orders.refuse_if_incomplete(project, store, slug)
         return run_and_report(
             project,
             store,

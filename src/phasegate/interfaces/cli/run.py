@@ -28,6 +28,7 @@ from phasegate.engine.fleet.entry import run_on_fleet
 from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store
 from phasegate.engine.project.settings import find_settings_place
+from phasegate.engine.tools.preflight import refuse_unready_agents
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import JournalFollower, StreamEvent, follow_feature
 from phasegate.engine.views.minor_findings import list_minor_findings
@@ -393,6 +394,7 @@ def _choose_feature(
             "leave out TYPE to continue the feature, or --feature to start a new one",
         )
 
+    refuse_unready_agents(project, type_, agent)
     return orders.start_workflow(
         project, store, type_, description, agent, project.make_origin("cli")
     )

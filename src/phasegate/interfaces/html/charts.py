@@ -6,6 +6,7 @@ Positions are computed here; the templates draw them as SVG.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from phasegate.core.plan.dependencies import compute_waves
@@ -30,7 +31,7 @@ _MIN_FOLDED_SHARE = 0.08
 _MIN_FOLDED_S = 30.0
 # ... and is then drawn with this share of the busy time
 _FOLDED_WIDTH = 0.03
-_MIN_TICK_DISTANCE = 0.07
+_MIN_TICK_DISTANCE = 0.1
 _MAX_TICKS = 6
 _MINUTE_S = 60
 _HOUR_S = 3600
@@ -229,9 +230,16 @@ class GanttChart(NamedTuple):
 
 
 def build_gantt(
-    rows: Sequence[TimelineRow], now_s: float, build_job_link: LinkBuilder
+    rows: Sequence[TimelineRow],
+    now_s: float,
+    build_job_link: LinkBuilder,
+    *,
+    with_dates: bool = False,
 ) -> GanttChart | None:
-    """Lay out rows of bars on a time axis; None if there are no bars."""
+    """Lay out rows of bars on a time axis; None if there are no bars.
+
+    `with_dates`: label the axis with local dates and times instead of the time since its start.
+    """
     spans = [_bar_span(bar, now_s) for row in rows for bar in row.bars]
     if not spans:
         return None
@@ -257,7 +265,7 @@ def build_gantt(
     return GanttChart(
         width=_CHART_WIDTH,
         height=len(rows) * _ROW_HEIGHT + 34,
-        ticks=[*_iter_ticks(axis)],
+        ticks=[*_iter_ticks(axis, with_dates=with_dates)],
         folds=[
             (_to_x(first), _to_x(last) - _to_x(first), idle_s) for first, last, idle_s in axis.folds
         ],
@@ -269,8 +277,8 @@ def _bar_span(bar: TimelineBar, now_s: float) -> tuple[float, float]:
     return parse_timestamp(bar.started), parse_timestamp(bar.ended) if bar.ended else now_s
 
 
-def _iter_ticks(axis: TimeAxis) -> Iterator[tuple[float, str]]:
-    """Yield the x and the label of each tick: the time since the start of the axis."""
+def _iter_ticks(axis: TimeAxis, *, with_dates: bool) -> Iterator[tuple[float, str]]:
+    """Yield the x and the label of each tick: a date, or the time since the start of the axis."""
     start = axis.segments[0][0]
     shown_s = axis.segments[-1][1] - start - sum(idle_s for _, _, idle_s in axis.folds)
     step = next((size for size in _TICK_STEPS_S if shown_s / size <= _MAX_TICKS), _TICK_STEPS_S[-1])
@@ -283,7 +291,10 @@ def _iter_ticks(axis: TimeAxis) -> Iterator[tuple[float, str]]:
             position = axis.to_position(start + number * step)
             if position - last_position >= _MIN_TICK_DISTANCE:
                 last_position = position
-                yield _to_x(position), _format_elapsed(number * step)
+                label = _format_elapsed(number * step)
+                if with_dates:
+                    label = _format_date(start + number * step)
+                yield _to_x(position), label
             number += 1
 
 
@@ -298,6 +309,10 @@ def _find_unfolded_spans(axis: TimeAxis) -> list[tuple[float, float]]:
     ]
 
     return [*zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _format_date(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().strftime("%b %d %H:%M")
 
 
 def _format_elapsed(seconds: int) -> str:

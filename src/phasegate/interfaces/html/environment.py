@@ -6,7 +6,8 @@ Templates use attributes only, no inline style or script: the content security p
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,8 +15,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from phasegate.core.display.status import FeatureCard, describe_merge
+from phasegate.core.text.elapsed import describe_age
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.views.overview import JobRow
+from phasegate.engine.views.verdicts import describe_outcome
+from phasegate.interfaces.html.diff import parse_diff
+from phasegate.interfaces.html.markdown import render_markdown
 
 
 def render(template: str, **context: object) -> str:
@@ -75,10 +80,21 @@ def _format_local_time(ts: str, time_format: str) -> str:
 
 
 def _format_job_duration(job: JobRow) -> str:
-    """Format the run time of a job; empty while it runs."""
-    if not job.ended:
-        return ""
-    return format_duration(parse_timestamp(job.ended) - parse_timestamp(job.started))
+    """Format the run time of a job; up to now while it runs."""
+    end = parse_timestamp(job.ended) if job.ended else datetime.now(UTC).timestamp()
+    return format_duration(max(0.0, end - parse_timestamp(job.started)))
+
+
+def _format_age(ts: str) -> str:
+    """Describe how long ago a recorded time is."""
+    return f"{describe_age(datetime.now(UTC).timestamp() - parse_timestamp(ts))} ago"
+
+
+def _classify_outcome(job: JobRow, verdicts: Mapping[str, str]) -> str:
+    """Return the CSS class of a job's outcome."""
+    if describe_outcome(job, verdicts) in ("PASS", "done", "running"):
+        return "is-good" if job.ended else ""
+    return "is-bad"
 
 
 def _shorten(text: str, max_chars: int) -> str:
@@ -105,11 +121,16 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.globals.update(path=build_path, merge_text=describe_card_merge)
 _ENVIRONMENT.tests["list"] = lambda value: isinstance(value, list)
 _ENVIRONMENT.filters.update(
+    age=_format_age,
     cost=format_cost,
+    diff_lines=parse_diff,
     duration=format_duration,
     job_duration=_format_job_duration,
     local_time=_format_local_time,
+    markdown=render_markdown,
     number=format_number,
+    outcome=describe_outcome,
+    outcome_class=_classify_outcome,
     phase_name=shorten_phase_name,
     shorten=_shorten,
 )

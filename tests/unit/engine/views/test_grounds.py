@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from phasegate.core.plan.trace import RequirementTrace, TestLink
 from phasegate.core.workflow.spending import Spending
+from phasegate.engine.views.check_lines import CheckLine, parse_check_lines, summarize_checks
 from phasegate.engine.views.grounds import (
+    ChangedFile,
     DecisionGrounds,
     PackageGrounds,
     render_grounds,
-    summarize_checks,
 )
-from phasegate.workspace.commit_log import FileStat
+from phasegate.engine.views.refused import RefusedChange
 
 EVIDENCE = """# Evidence
 - changes: passed - 2 files changed
     a.py, b.py
 - lint: failed - exit status 1
 - test: passed - 7 tests ran and passed (pytest)
+  - 7 passed, 0 failed, 0 skipped; before the work: 5 passed, 0 failed, 0 skipped
+  - whole output: test.log in a reviewer's folder, kept in .phasegate/checks/001-a-WP01
 - coverage: not asked for - no threshold is set
 """
 
 
 def test_the_check_summary_names_failures_first_then_the_tests_then_the_rest() -> None:
-    assert [*summarize_checks(EVIDENCE)] == [
+    checks = parse_check_lines(EVIDENCE)
+    assert checks[2].log == ".phasegate/checks/001-a-WP01"
+    assert [*summarize_checks(checks)] == [
         "lint: FAILED - exit status 1",
-        "test: 7 tests ran and passed (pytest)",
+        "test: 7 tests ran and passed (pytest); before the work: 5 passed, 0 failed, 0 skipped",
         "2 checks passed: changes, test",
     ]
 
@@ -39,7 +44,12 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         tests=(TestLink(path="test_a.py", package="WP01", names_it=True),),
     )
     package = PackageGrounds(
-        id="WP01", title="Words", state="DONE", verdict="PASS", rounds=2, checks=("test: 7 passed",)
+        id="WP01",
+        title="Words",
+        state="DONE",
+        verdict="PASS",
+        rounds=2,
+        checks=(CheckLine(name="test", outcome="passed", summary="7 passed"),),
     )
     text = "\n".join(
         render_grounds(
@@ -48,10 +58,24 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
                 request="Say goodbye to people",
                 asked="Merge 001-a into main?",
                 since="2026-01-01T00:00:00.000Z",
+                waiting_s=300,
                 reason="",
                 findings="",
                 remediation="",
-                files=(FileStat(path="a.py", added=5, deleted=1),),
+                refused=(
+                    RefusedChange(
+                        package="WP02",
+                        path="b.py",
+                        why="added, but not in the file scope",
+                        diff="+x = 1\n",
+                        command='phasegate scope allow WP02 b.py --reason "..."',
+                    ),
+                ),
+                files=(
+                    ChangedFile(
+                        path="a.py", added=5, deleted=1, packages=("WP01",), requirements=("FR-1",)
+                    ),
+                ),
                 documents=3,
                 packages=(package,),
                 checks=("11-local-testing: test passed on 0123456789ab",),
@@ -65,7 +89,10 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
     )
     for expected in (
         "Merge 001-a into main?",
-        "Changes (1 files, +5 -1):\n  a.py  +5 -1\n  and 3 documents of the feature",
+        "since: 5 min ago",
+        "WP02  b.py: added, but not in the file scope\n      +x = 1",
+        'accept it: phasegate scope allow WP02 b.py --reason "..."',
+        "Changes (1 file, +5 -1):\n  a.py  +5 -1  (WP01, FR-1)\n  and 3 documents of the feature",
         "WP01  DONE, review: PASS, round 2  Words",
         "WP01: test: 7 passed",
         "FR-1  Say goodbye\n      WP01; tests: test_a.py",
