@@ -97,6 +97,7 @@ class FakeForge:
     )  # what the CI server says of every commit
     required: list[str] = field(default_factory=list)  # checks that the rules of a base require
     bots: tuple[str, ...] = ()
+    issue_pulls: set[int] = field(default_factory=set)  # numbers of pull requests, not issues
     closed_issues: set[int] = field(default_factory=set)
     is_admin: bool = True  # Gitea: whether the token may ask for the permission of others
     old_pulls: int = 0  # Gitea: merged ones that a list of all would have
@@ -405,7 +406,8 @@ def _github_comment(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
 def _github_issue(forge: FakeForge, number: int) -> Json:
     title, text = forge.issues[number]
     issue = github_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
-    return {**issue, "state": "closed" if number in forge.closed_issues else "open"}
+    pull = {"pull_request": {"url": forge.url}} if number in forge.issue_pulls else {}
+    return {**issue, **pull, "state": "closed" if number in forge.closed_issues else "open"}
 
 
 def _gitlab(  # noqa: C901

@@ -308,7 +308,9 @@ class GitLab:
         found: dict[str, int] = {}
         for name in dict.fromkeys(names):
             users = self._api.get("/users", list[_GitLabUser], username=name)
-            found |= {name: user.id for user in users if user.username.lower() == name.lower()}
+            ids = [user.id for user in users if user.username.lower() == name.lower()]
+            if ids:
+                found[name] = ids[0]
         return found
 
     def _fetch_opinion(
