@@ -23,10 +23,12 @@ from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.forge.http import ForgeApi
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
 from support.feature_project import (
+    BYE,
     DESCRIPTION,
     SLUG,
     FeatureProject,
     builds,
+    file,
     make_feature_project,
     smooth,
     turn,
@@ -313,13 +315,8 @@ def test_what_comes_to_the_base_at_the_forge_is_tested_before_the_merge(
     made: FeatureProject, forge: FakeForge
 ) -> None:
     at_forge(made, forge)
-    forge.people = [lambda: _commit_to_base(forge, "bye.py", "mine"), lambda: forge.approve(1)]
-    stopped = made.call("run", "quick", DESCRIPTION)
-    assert (stopped.code, "changed the same lines: bye.py" in stopped.stderr) == (1, True), stopped
-    git(forge.bare, "update-ref", "refs/heads/main", "refs/heads/main^")
-    assert made.call("resolve", "they took it back").code == 0
     forge.people = [lambda: _commit_to_base(forge, "test_polite.py", POLITE), *approve_all(forge)]
-    done = made.call("run")
+    done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
     (sent,) = [event for event in made.happened() if isinstance(event, SentBack)]
     assert "bye.py must say it politely" in sent.findings
@@ -355,6 +352,188 @@ def _commit_to_base(forge: FakeForge, path: str, text: str) -> None:
             f"Write {path}",
         )
         git(theirs, "push", "-q", "origin", "HEAD:main")
+
+
+@pytest.mark.demand("X7.c", "X7.j")
+def test_a_conflict_that_arises_while_it_waits_goes_to_an_agent_once_and_then_stops(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    both = BYE + "# mine\n"
+    made.play(builds("WP03", file("bye.py", both)), *smooth(WORKFLOWS["quick"]))
+
+    def conflict(text: str) -> None:
+        _commit_to_base(forge, "bye.py", text)
+        forge.pulls[1].mergeable = False
+
+    def published_again() -> None:
+        """The forge computes it anew after a push."""
+        forge.pulls[1].mergeable = True
+
+    forge.people = [lambda: conflict("# mine"), published_again, lambda: conflict("# yours")]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "changed the same lines: bye.py" in stopped.stderr) == (1, True), stopped
+    assert "fix the conflicts, then resolve" in stopped.stderr
+    (sent,) = [event for event in made.happened() if isinstance(event, SentBack)]
+    assert "changed the same lines: bye.py" in sent.reason
+    assert git(forge.bare, "show", f"{BRANCH}:bye.py") == both
+    git(forge.bare, "update-ref", "refs/heads/main", "refs/heads/main^")
+    assert made.call("resolve", "they took it back").code == 0
+    forge.people = [published_again, *approve_all(forge)]
+    done = made.call("run")
+    assert done.code == 0, done.stderr
+    assert git(forge.bare, "show", "main:bye.py") == both
+
+
+@pytest.mark.demand("X7.f", "X7.a")
+def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
+    made: FeatureProject, forge: FakeForge, tmp_path: Path
+) -> None:
+    keeps = [sys.executable, "-c", KEEP_NOTIFICATION, str(tmp_path / "told.txt")]
+    at_forge(made, forge, "", f"[notify]\ncommand = {json.dumps(keeps)}\n")
+    forge.ci = {}
+    seen: list[str] = []
+
+    def look(ci: dict[str, str]) -> None:
+        seen.append(f"{forge.pulls[1].state}: {made.feature().workflow.reason.partition(';')[0]}")
+        forge.ci = ci
+
+    def talk() -> None:
+        forge.approve(1)
+        forge.remark(1, "LGTM, thanks!", path="", line=0)
+        forge.remark(1, "Coverage: 93 %", who="grace", path="", line=0)
+        forge.pulls[1].title = "Bye, better said"
+        forge.pulls[1].body += "\nSee the chat."
+
+    red, green = {"lint": "failure"}, {"lint": "success"}
+    forge.people = [
+        talk,
+        *[lambda: look({})] * 2,
+        *[lambda: look(red)] * 3,
+        *[lambda: look(green)] * 3,
+    ]
+    done = made.call("run", "quick", DESCRIPTION)
+    assert done.code == 0, done.stderr
+    assert forge.pulls[1].state == "merged"
+    assert {one.partition(":")[0] for one in seen} == {"open"}
+    assert any("has a CI check" in one for one in seen), seen
+    assert any("CI is red: lint" in one for one in seen), seen
+    assert [one for one in made.happened() if isinstance(one, RemarksReceived)] == []
+    told = [json.loads(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
+    outcomes = [one["reason"].partition(": http")[0] for one in told if "pull" in one["outcome"]]
+    assert [one for one in outcomes if "CI is red" in one] == ["CI is red: lint"]
+    assert len([one for one in told if one["outcome"] == "pull request opened"]) == 1
+    assert forge.pulls[1].title == "Bye, better said"
+    assert forge.pulls[1].body.endswith("See the chat.")
+
+
+KEEP_NOTIFICATION = """\
+import sys
+with open(sys.argv[1], "a") as told:
+    told.write(sys.stdin.read().replace(chr(10), " ") + chr(10))
+"""
+
+
+def test_remarks_with_any_text_are_data_their_rounds_have_a_cap_and_peoples_edits_win(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, "max_remark_rounds = 1\ndraft = true")
+    code = "politely:\n\tif ok {\r\n\x1b[31m\treturn\x1b[0m\x00\n\t}"
+
+    def remark() -> None:
+        forge.remark(1, code)
+        forge.pulls[1].title = "Ours"
+        forge.pulls[1].draft = False
+        forge.pulls[1].labels = ["theirs"]
+
+    forge.people = [remark, lambda: forge.remark(1, "More, politely.")]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert stopped.code == 1, stopped
+    assert "remarks have caused 1 rounds" in stopped.stderr, stopped.stderr
+    assert "# politely" in git(forge.bare, "show", f"{BRANCH}:bye.py")
+    pull = forge.pulls[1]
+    assert (pull.title, pull.draft, pull.labels) == ("Ours", False, ["theirs"])
+    assert made.call("resolve", "one more").code == 0
+    for comment in pull.comments:
+        comment.resolved = True
+    forge.people = [lambda: forge.approve(1)]
+    done = made.call("run")
+    assert (done.code, pull.state) == (0, "merged"), done
+
+
+def test_what_the_merge_queue_rejects_is_not_queued_again_without_a_user(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge, "use_merge_queue = true")
+
+    def eject() -> None:
+        assert forge.pulls[1].queued
+        forge.pulls[1].queued = False
+
+    forge.people = [lambda: forge.approve(1), lambda: None, eject, lambda: None]
+    stopped = made.call("run", "quick", DESCRIPTION)
+    assert (stopped.code, "removed from the merge queue" in stopped.stderr) == (1, True), stopped
+    queued = [one for one in forge.exchanges if "enqueue" in str(one.body)]
+    assert len(queued) == 1
+    assert made.call("resolve", "it was flaky").code == 0
+    forge.people = [*[lambda: None] * 2, lambda: forge.merge_now(1)]
+    done = made.call("run")
+    assert (done.code, forge.pulls[1].state) == (0, "merged"), done
+
+
+def test_sync_is_quiet_when_idle_and_four_at_once_start_each_issue_once(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    idle = made.call("sync")
+    assert (idle.code, idle.stdout, idle.stderr) == (0, "", "")
+    settings = made.root / "phasegate.toml"
+    settings.write_text(settings.read_text() + '[forge.issue_workflows]\n"do it" = "quick"\n')
+    forge.issues = {number: (f"Say bye {number} times", "") for number in range(1, 5)}
+    forge.labelled = dict.fromkeys(forge.issues, ["do it"])
+    argv = [sys.executable, "-m", "phasegate", "sync"]
+    quiet = subprocess.DEVNULL
+    started = [subprocess.Popen(argv, cwd=made.root, stdout=quiet, stderr=quiet) for _ in range(4)]
+    assert [one.wait(timeout=120) for one in started] == [0] * 4
+    assert len(made.features()) == 4
+
+
+def test_sync_leaves_a_feature_to_the_run_that_polls_for_it(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    codes: list[int] = []
+
+    def sync() -> None:
+        argv = [sys.executable, "-m", "phasegate", "sync"]
+        codes.append(subprocess.run(argv, cwd=made.root, capture_output=True).returncode)
+
+    forge.people = [sync, lambda: forge.approve(1)]
+    # The sync takes no lock that the look holds
+    forge.lock = _NoLock()  # type: ignore[assignment]
+    done = made.call("run", "quick", DESCRIPTION)
+    assert (done.code, codes) == (0, [0]), done
+
+
+class _NoLock:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("what", ["closed", "a pull request"])
+def test_from_issue_refuses_what_is_not_an_open_issue(
+    made: FeatureProject, forge: FakeForge, what: str
+) -> None:
+    at_forge(made, forge)
+    forge.issues[42] = ("Say bye", "")
+    if what == "closed":
+        forge.closed_issues = {42}
+    else:
+        forge.issue_pulls = {42}
+    refused = made.call("run", "quick", "--from-issue", "42")
+    assert (refused.code, what in refused.stderr) == (4, True), refused
+    assert made.features() == []
 
 
 def approve_all(forge: FakeForge) -> list[Callable[[], object]]:

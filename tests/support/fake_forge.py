@@ -10,9 +10,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import RLock, Thread
@@ -57,6 +58,7 @@ class FakeReview:
     state: str  # APPROVED, CHANGES_REQUESTED, COMMENTED
     text: str
     commit: str
+    at: str = ""
 
 
 @dataclass
@@ -75,6 +77,8 @@ class FakePull:
     reviews: list[FakeReview] = field(default_factory=list)
     comments: list[FakeComment] = field(default_factory=list)  # with a path: at lines
     queued: bool = False
+    mergeable: bool = True
+    versions: list[tuple[str, str]] = field(default_factory=list)  # head, and when it was pushed
 
 
 @dataclass
@@ -88,6 +92,18 @@ class FakeForge:
     statuses: dict[str, list[tuple[str, str]]] = field(
         default_factory=dict
     )  # commit -> (context, state)
+    ci: dict[str, str] = field(
+        default_factory=lambda: {"ci/test": "success"}
+    )  # what the CI server says of every commit
+    required: list[str] = field(default_factory=list)  # checks that the rules of a base require
+    bots: tuple[str, ...] = ()
+    issue_pulls: set[int] = field(default_factory=set)  # numbers of pull requests, not issues
+    closed_issues: set[int] = field(default_factory=set)
+    is_admin: bool = True  # Gitea: whether the token may ask for the permission of others
+    old_pulls: int = 0  # Gitea: merged ones that a list of all would have
+    unknown_people: tuple[str, ...] = ()
+    threads_before: int = 0  # GitHub: unresolved threads of others that are listed first
+    tick: int = 0
     issues: dict[int, tuple[str, str]] = field(default_factory=dict)
     labelled: dict[int, list[str]] = field(default_factory=dict)  # issue -> its labels
     exchanges: list[Exchange] = field(default_factory=list)
@@ -120,14 +136,28 @@ class FakeForge:
         self.next_id += 1
         return self.next_id
 
+    def now(self) -> str:
+        """A time after all times before."""
+        self.tick += 1
+        return f"2026-11-18T10:{self.tick // 60 % 60:02}:{self.tick % 60:02}.{self.tick:06}Z"
+
+    def note_head(self, pull: FakePull) -> None:
+        """GitLab keeps a version of a merge request for each head."""
+        head = self.head(pull.branch)
+        if head and (not pull.versions or pull.versions[-1][0] != head):
+            pull.versions.append((head, self.now()))
+
+    def statuses_of(self, commit: str) -> dict[str, str]:
+        return {**self.ci, **dict(self.statuses.get(commit, []))}
+
     # --- what people do at the forge
 
     def approve(self, number: int, who: str = "ada") -> None:
         with self.lock:
             pull = self.pulls[number]
-            pull.reviews.append(
-                FakeReview(self.new_id(), who, "APPROVED", "", self.head(pull.branch))
-            )
+            self.note_head(pull)
+            head = self.head(pull.branch)
+            pull.reviews.append(FakeReview(self.new_id(), who, "APPROVED", "", head, self.now()))
 
     def remark(
         self, number: int, text: str, who: str = "ada", path: str = "bye.py", line: int = 1
@@ -206,7 +236,9 @@ def _github(  # noqa: C901
             some = [
                 one
                 for one in [*forge.pulls.values()]
-                if one.branch == branch and one.base == query.get("base")
+                if one.branch == branch
+                and one.base == query.get("base")
+                and query.get("state") in ("all", one.state)
             ]
             return 200, [_github_pull(forge, one) for one in some]
         made = forge.create(
@@ -231,7 +263,7 @@ def _github(  # noqa: C901
     if found := re.fullmatch(r"/pulls/(\d+)", path):
         pull = forge.pulls[int(found[1])]
         if method == "PATCH":
-            pull.title, pull.body = str(body["title"]), str(body["body"])
+            pull.title, pull.body = str(body.get("title", pull.title)), str(body["body"])
         return 200, _github_pull(forge, pull)
     if found := re.fullmatch(r"/pulls/(\d+)/merge", path):
         pull = forge.pulls[int(found[1])]
@@ -265,6 +297,8 @@ def _github(  # noqa: C901
         ]
     if found := re.fullmatch(r"/pulls/(\d+)/requested_reviewers", path):
         pull = forge.pulls[int(found[1])]
+        if {*body["reviewers"]} & {*forge.unknown_people}:  # type: ignore[misc]
+            return 422, {"message": "Reviews may only be requested from collaborators."}
         pull.reviewers += body["reviewers"]  # type: ignore[arg-type]
         return 201, _github_pull(forge, pull)
     if found := re.fullmatch(r"/issues/(\d+)/labels", path):
@@ -281,12 +315,12 @@ def _github(  # noqa: C901
     if found := re.fullmatch(r"/statuses/(\w+)", path):
         forge.statuses.setdefault(found[1], []).append((str(body["context"]), str(body["state"])))
         return 201, github_answers.status(forge.url, str(body["context"]), str(body["state"]))
-    if found := re.fullmatch(r"/commits/(\w+)/(status|check-runs)", path):
-        if found[2] == "check-runs":
-            return 200, {"total_count": 0, "check_runs": []}
-        shown = dict(forge.statuses.get(found[1], []))
+    if found := re.fullmatch(r"/commits/(\w+)/(status|check-runs|check-suites)", path):
+        if found[2] != "status":
+            return 200, {"total_count": 0, found[2].replace("-", "_"): []}
+        shown = forge.statuses_of(found[1])
         return 200, {
-            "state": "success" if set(shown.values()) == {"success"} else "pending",
+            "state": _combine(shown.values()),
             "sha": found[1],
             "total_count": len(shown),
             "statuses": [
@@ -299,14 +333,19 @@ def _github(  # noqa: C901
     return 404, {"message": "Not Found"}
 
 
+def _combine(states: Iterable[str]) -> str:
+    """The summary of the statuses of a commit."""
+    every = {*states}
+    if every & {"failure", "error"}:
+        return "failure"
+    return "success" if every == {"success"} else "pending"
+
+
 def _github_graphql(forge: FakeForge, body: Json) -> Json:
     variables = body["variables"]
     assert isinstance(variables, dict)
     pull = forge.pulls[int(str(variables["id"]).removeprefix("PR_"))]
     query = str(body["query"])
-    if "markPullRequestReadyForReview" in query:
-        pull.draft = False
-        return {"data": {"markPullRequestReadyForReview": {"pullRequest": {"id": variables["id"]}}}}
     if "enqueuePullRequest" in query:
         if variables["head"] != forge.head(pull.branch):
             return {"errors": [{"message": "head moved"}], "data": None}
@@ -321,7 +360,19 @@ def _github_graphql(forge: FakeForge, body: Json) -> Json:
         for one in pull.comments
         if one.path
     ]
-    return {"data": {"node": {"isInMergeQueue": pull.queued, "reviewThreads": {"nodes": threads}}}}
+    others = [
+        {"isResolved": False, "isOutdated": False, "comments": {"nodes": [{"databaseId": number}]}}
+        for number in range(forge.threads_before)
+    ]
+    start = int(str(variables.get("after") or 0))
+    page: Json = {
+        "nodes": [*others, *threads][start : start + 100],
+        "pageInfo": {
+            "hasNextPage": len(others) + len(threads) > start + 100,
+            "endCursor": str(start + 100),
+        },
+    }
+    return {"data": {"node": {"isInMergeQueue": pull.queued, "reviewThreads": page}}}
 
 
 def _github_pull(forge: FakeForge, pull: FakePull) -> Json:
@@ -336,7 +387,7 @@ def _github_pull(forge: FakeForge, pull: FakePull) -> Json:
         "merged": pull.state == "merged",
         "merged_at": github_answers.TIME if pull.state == "merged" else None,
         "merge_commit_sha": pull.merged_as or None,
-        "mergeable": pull.state == "open",
+        "mergeable": pull.state == "open" and pull.mergeable,
     }
     ends = (pull.branch, forge.head_of(pull)), (pull.base, forge.head(pull.base))
     return github_answers.pull(forge.url, REPOSITORY, state, *ends)
@@ -354,18 +405,27 @@ def _github_comment(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
 
 def _github_issue(forge: FakeForge, number: int) -> Json:
     title, text = forge.issues[number]
-    return github_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
+    issue = github_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
+    pull = {"pull_request": {"url": forge.url}} if number in forge.issue_pulls else {}
+    return {**issue, **pull, "state": "closed" if number in forge.closed_issues else "open"}
 
 
 def _gitlab(  # noqa: C901
     forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json
 ) -> tuple[int, object]:
     if path == "/api/v4/users":
+        if query["username"] in forge.unknown_people:
+            return 200, []
         return 200, [gitlab_answers.found_user(forge.url, query["username"])]
     path = unquote(path).removeprefix(f"/api/v4/projects/{REPOSITORY}")
     if path == "/merge_requests":
         if method == "GET":
-            some = [one for one in [*forge.pulls.values()] if one.branch == query["source_branch"]]
+            some = [
+                one
+                for one in [*forge.pulls.values()]
+                if one.branch == query["source_branch"]
+                and {"opened": "open"}.get(query["state"]) == one.state
+            ]
             return 200, [
                 _gitlab_merge(forge, one) for one in some if one.base == query["target_branch"]
             ]
@@ -387,9 +447,19 @@ def _gitlab(  # noqa: C901
     if found := re.fullmatch(r"/merge_requests/(\d+)", path):
         pull = forge.pulls[int(found[1])]
         if method == "PUT":
-            pull.title, pull.body = str(body["title"]), str(body["description"])
+            pull.title = str(body.get("title", pull.title))
+            pull.body = str(body.get("description", pull.body))
             pull.draft = pull.title.startswith("Draft:")
+            pull.labels += [name for name in str(body.get("add_labels", "")).split(",") if name]
+            pull.reviewers = [str(one) for one in body.get("reviewer_ids", pull.reviewers)]  # type: ignore[attr-defined]
         return 200, _gitlab_merge(forge, pull)
+    if found := re.fullmatch(r"/merge_requests/(\d+)/versions", path):
+        pull = forge.pulls[int(found[1])]
+        forge.note_head(pull)
+        return 200, [
+            gitlab_answers.version(number, head, at)
+            for number, (head, at) in enumerate(pull.versions, start=1)
+        ][::-1]
     if found := re.fullmatch(r"/merge_requests/(\d+)/merge", path):
         pull = forge.pulls[int(found[1])]
         status = forge.try_merge(pull, str(body["sha"]), "squash" if body["squash"] else "merge")
@@ -420,7 +490,7 @@ def _gitlab(  # noqa: C901
                 for one in last.values()
             ]
         by = [
-            {"user": gitlab_answers.user(forge.url, one.author)}
+            {"user": gitlab_answers.user(forge.url, one.author), "approved_at": one.at}
             for one in last.values()
             if one.state == "APPROVED"
         ]
@@ -468,9 +538,10 @@ def _gitlab(  # noqa: C901
             forge.url, found[1], str(body["name"]), str(body["state"])
         )
     if found := re.fullmatch(r"/repository/commits/(\w+)/statuses", path):
-        shown = dict(forge.statuses.get(found[1], [])).items()
+        shown = forge.statuses_of(found[1]).items()
         return 200, [
-            gitlab_answers.status(forge.url, found[1], name, state) for name, state in shown
+            gitlab_answers.status(forge.url, found[1], name, state.replace("failure", "failed"))
+            for name, state in shown
         ]
     if path == "/issues":
         return 200, [_gitlab_issue(forge, number) for number in forge.issues_with(query["labels"])]
@@ -486,7 +557,10 @@ def _gitlab_brief(forge: FakeForge, pull: FakePull) -> Json:
 
 
 def _gitlab_merge(forge: FakeForge, pull: FakePull) -> Json:
-    is_open = "mergeable" if forge.head(pull.branch) else "commits_status"
+    forge.note_head(pull)
+    is_open = "mergeable" if pull.mergeable else "conflict"
+    if not forge.head(pull.branch):
+        is_open = "commits_status"
     more: Json = {
         "target_branch": pull.base,
         "source_branch": pull.branch,
@@ -523,7 +597,8 @@ def _gitlab_note(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
 
 def _gitlab_issue(forge: FakeForge, number: int) -> Json:
     title, text = forge.issues[number]
-    return gitlab_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
+    issue = gitlab_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
+    return {**issue, "state": "closed" if number in forge.closed_issues else "opened"}
 
 
 def _gitea(  # noqa: C901
@@ -532,9 +607,13 @@ def _gitea(  # noqa: C901
     path = path.removeprefix(f"/api/v1/repos/{REPOSITORY}")
     if path == "/pulls":
         if method == "GET":
-            return 200, [_gitea_pull(forge, one) for one in [*forge.pulls.values()]] if query[
-                "page"
-            ] == "1" else []
+            old = [{"number": 10_000 + number} for number in range(forge.old_pulls)]
+            some_pulls = [
+                _gitea_pull(forge, one)
+                for one in [*forge.pulls.values()]
+                if query["state"] in ("all", one.state)
+            ]
+            return 200, [*some_pulls, *(old if query["state"] == "all" else [])]
         title = str(body["title"])
         made = forge.create(
             str(body["head"]), str(body["base"]), title, str(body["body"]), title.startswith("WIP:")
@@ -544,10 +623,18 @@ def _gitea(  # noqa: C901
             if made is None
             else (201, _gitea_pull(forge, made))
         )
+    if (found := re.fullmatch(r"/pulls/([^/]+)/([^/]+)", path)) and not found[1].isdigit():
+        base, branch = unquote(found[1]), unquote(found[2])
+        some_pulls = [
+            _gitea_pull(forge, one)
+            for one in [*forge.pulls.values()]
+            if (one.base, one.branch) == (base, branch)
+        ]
+        return (200, some_pulls[-1]) if some_pulls else (404, {"message": "Not Found"})
     if found := re.fullmatch(r"/pulls/(\d+)", path):
         pull = forge.pulls[int(found[1])]
         if method == "PATCH":
-            pull.title, pull.body = str(body["title"]), str(body["body"])
+            pull.title, pull.body = str(body.get("title", pull.title)), str(body["body"])
             pull.draft = pull.title.startswith("WIP:")
         return 200 if method == "GET" else 201, _gitea_pull(forge, pull)
     if found := re.fullmatch(r"/pulls/(\d+)/merge", path):
@@ -579,7 +666,7 @@ def _gitea(  # noqa: C901
             "body": "",
             "commit_id": forge.head_of(pull),
         }
-        return 200, [*reviews, lines] if query["page"] == "1" else []
+        return 200, [*reviews, lines]
     if found := re.fullmatch(r"/pulls/(\d+)/reviews/(\d+)/comments", path):
         some = [one for one in forge.pulls[int(found[1])].comments if one.path and found[2] == "1"]
         return 200, [_gitea_comment(one) for one in some]
@@ -590,26 +677,33 @@ def _gitea(  # noqa: C901
             return 201, _gitea_said(pull.comments[-1])
         return 200, [_gitea_said(one) for one in pull.comments if not one.path]
     if path == "/labels":
-        return 200, [{"id": 7, "name": "phasegate"}] if query["page"] == "1" else []
+        return 200, [{"id": 7, "name": "phasegate"}]
     if found := re.fullmatch(r"/issues/(\d+)/labels", path):
         forge.pulls[int(found[1])].labels += [str(one) for one in body["labels"]]  # type: ignore[attr-defined]
         return 200, []
     if found := re.fullmatch(r"/pulls/(\d+)/requested_reviewers", path):
+        if {*body["reviewers"]} & {*forge.unknown_people}:  # type: ignore[misc]
+            return 404, {"message": "user does not exist"}
         forge.pulls[int(found[1])].reviewers += body["reviewers"]  # type: ignore[arg-type]
         return 201, []
     if found := re.fullmatch(r"/collaborators/([^/]+)/permission", path):
+        if not forge.is_admin:
+            return 403, {"message": "Only admins can query all permissions"}
         return 200, {"permission": "write" if found[1] in WRITERS else "read"}
+    if path == "/assignees":
+        return 200, [{"login": name} for name in WRITERS]
     if found := re.fullmatch(r"/statuses/(\w+)", path):
         forge.statuses.setdefault(found[1], []).append((str(body["context"]), str(body["state"])))
         return 201, {"context": body["context"], "status": body["state"]}
     if found := re.fullmatch(r"/commits/(\w+)/status", path):
-        some_statuses = dict(forge.statuses.get(found[1], [])).items()
+        some_statuses = forge.statuses_of(found[1]).items()
         return 200, {
-            "statuses": [{"context": name, "status": state} for name, state in some_statuses]
+            "state": _combine(state for _, state in some_statuses),
+            "statuses": [{"context": name, "status": state} for name, state in some_statuses],
         }
     if path == "/issues":
         some_issues = [_gitea_issue(forge, number) for number in forge.issues_with(query["labels"])]
-        return 200, some_issues if query["page"] == "1" else []
+        return 200, some_issues
     if found := re.fullmatch(r"/issues/(\d+)", path):
         return 200, _gitea_issue(forge, int(found[1]))
     return 404, {"message": "Not Found"}
@@ -628,7 +722,7 @@ def _gitea_pull(forge: FakeForge, pull: FakePull) -> Json:
         "merged": pull.state == "merged",
         "merged_at": github_answers.TIME if pull.state == "merged" else None,
         "merge_commit_sha": pull.merged_as or None,
-        "mergeable": pull.state == "open",
+        "mergeable": pull.state == "open" and pull.mergeable,
     }
 
 
@@ -646,6 +740,7 @@ def _gitea_issue(forge: FakeForge, number: int) -> Json:
         "body": text,
         "html_url": where,
         "labels": labels,
+        "state": "closed" if number in forge.closed_issues else "open",
         "pull_request": None,
     }
 
@@ -660,6 +755,35 @@ def _gitea_comment(one: FakeComment) -> Json:
         "position": one.line,
         "resolver": resolver,
     }
+
+
+# Gitea does not page these
+_UNPAGED = re.compile(r"/api/v1/.*/(?:issues/\d+/comments|reviews/\d+/comments|assignees)$")
+_PAGED_FIELDS = ("statuses", "check_runs", "check_suites")
+
+
+def _page(
+    kind: str, path: str, query: Mapping[str, str], said: object
+) -> tuple[object, dict[str, str]]:
+    """One page of a list, with the headers and the limits that each forge documents."""
+    field_name = next(
+        (name for name in _PAGED_FIELDS if isinstance(said, dict) and name in said), ""
+    )
+    every = said[field_name] if isinstance(said, dict) and field_name else said
+    if not isinstance(every, list) or _UNPAGED.search(path):
+        return said, {}
+    limit, default, largest = ("limit", 30, 50) if kind == "gitea" else ("per_page", 30, 100)
+    size = min(int(query.get(limit, default)), largest)
+    page = int(query.get("page", 1))
+    some, more = every[(page - 1) * size : page * size], len(every) > page * size
+    headers = {}
+    if kind == "gitlab":
+        headers = {"X-Next-Page": str(page + 1) if more else "", "X-Total": str(len(every))}
+    elif kind == "gitea" and not field_name:
+        headers = {"X-Total-Count": str(len(every))}
+    elif kind == "github" and more:
+        headers = {"Link": f'<{path}?page={page + 1}>; rel="next"'}
+    return ({**said, field_name: some} if isinstance(said, dict) else some), headers
 
 
 APIS = {"github": _github, "gitlab": _gitlab, "gitea": _gitea}
@@ -689,7 +813,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Quiet."""
 
-    def _answer(self, method: str) -> None:
+    def _answer(self, method: str) -> None:  # noqa: C901
         split = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
         data = (
@@ -721,6 +845,14 @@ class _Handler(BaseHTTPRequestHandler):
             query = {key: values[0] for key, values in parse_qs(split.query).items()}
             body = json.loads(data or b"{}")
             status, said = APIS[forge.kind](forge, method, split.path, query, body)
+            headers: dict[str, str] = {}
+            if method == "GET" and status == 200:
+                said, headers = _page(forge.kind, split.path, query, said)
+                # Gitea has none
+                if forge.kind != "gitea":
+                    headers["ETag"] = f'W/"{sha256(json.dumps(said).encode()).hexdigest()}"'
+                if self.headers.get("If-None-Match", "-") == headers.get("ETag"):
+                    status, said = 304, None
             forge.exchanges.append(Exchange(method, split.path, query, body, status, said))
             if method != "GET":
                 forge.on_done(f"{method} {split.path}")
@@ -728,7 +860,7 @@ class _Handler(BaseHTTPRequestHandler):
                 forge.lose_answers.remove(f"{method} {split.path}")
                 self.close_connection = True
                 return
-        self._send(status, said)
+        self._send(status, said, headers)
 
     def _chunks(self) -> bytes:
         found = b""

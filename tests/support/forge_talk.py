@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from phasegate.core.forge.checks import CheckState
 from phasegate.core.forge.pull_request import PullState, ReviewDecision
-from phasegate.forge.port import Forge, MergeOutcome, PullSpec
+from phasegate.forge.port import Forge, Issue, MergeOutcome, PullSpec
 from support.fake_forge import FakeForge, FakeReview
 from support.git_project import git, make_repository
 
@@ -33,8 +34,13 @@ def talk(forge: Forge, fake: FakeForge) -> None:
     assert made.draft
     assert forge.create_pull(wanted) is None
     assert [one.number for one in forge.find_pulls("one", "main")] == [made.number]
-    changed = forge.update_pull(made, wanted._replace(body="More", draft=False))
-    assert changed.body == "More"
+    changed = forge.update_body(made, "More")
+    assert (changed.body, changed.draft) == ("More", True)
+    fake.unknown_people = ("nobody",)
+    extras = wanted._replace(reviewers=("ada", "nobody"))
+    (problem,) = forge.add_labels_and_reviewers(changed, extras)
+    assert "nobody" in problem
+    fake.pulls[made.number].draft = False
     first = fake.remark(made.number, "At a line", path="bye.py")
     fake.remark(made.number, "Resolved", path="bye.py").resolved = True
     fake.remark(made.number, "Below", who="mallory", path="", line=0)
@@ -58,7 +64,8 @@ def talk(forge: Forge, fake: FakeForge) -> None:
     forge.set_status(fake.head("one"), True, "7 gates passed")
     fake.approve(made.number, "grace")
     assert forge.fetch_pull(made.number).review_decision is ReviewDecision.APPROVED
-    assert forge.fetch_pull(made.number).checks_passed is True
+    found = {one.name: one.state for one in forge.fetch_pull(made.number).checks.found}
+    assert found == {"ci/test": CheckState.PASSED, "phasegate": CheckState.PASSED}
     assert (
         forge.merge_pull(made.number, "0" * 40, "merge", queue=False).outcome is MergeOutcome.MOVED
     )
@@ -79,6 +86,8 @@ def talk(forge: Forge, fake: FakeForge) -> None:
     )
     fake.issues = {41: ("Say hi", "Please"), 42: ("Say bye", "")}
     fake.labelled = {42: ["phasegate"]}
-    assert forge.fetch_issue(41) == (41, "Say hi", "Please")
-    assert forge.list_issues("phasegate") == [(42, "Say bye", "")]
+    assert forge.fetch_issue(41) == Issue(41, "Say hi", "Please")
+    assert forge.list_issues("phasegate") == [Issue(42, "Say bye", "")]
     assert forge.list_issues("no-such-label") == []
+    fake.closed_issues = {42}
+    assert forge.fetch_issue(42).is_open is False

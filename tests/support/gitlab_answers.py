@@ -103,6 +103,19 @@ def note(forge: str, number: int, author: str, text: str, more: Json) -> Json:
     }
 
 
+def version(number: int, head: str, at: str) -> Json:
+    return {
+        "id": number,
+        "head_commit_sha": head,
+        "base_commit_sha": head,
+        "start_commit_sha": head,
+        "created_at": at,
+        "merge_request_id": 1001,
+        "state": "collected",
+        "real_size": "1",
+    }
+
+
 def status(forge: str, commit: str, name: str, state: str) -> Json:
     return {
         "id": 1,

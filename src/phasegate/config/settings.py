@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from phasegate.core.agents.harnesses import HARNESSES
+from phasegate.core.forge.checks import CheckPolicy
 from phasegate.core.paths.scope import LITTER_PATTERNS
 
 PositiveInt = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -264,6 +265,11 @@ class MergeSettings(SettingsTable, frozen=True):
     labels: tuple[NonEmptyText, ...] = ()
     method: MergeMethod = MergeMethod.MERGE
     use_merge_queue: bool = False
+    # Checks on the forge that must exist and pass: names, "any" for at least one, or "none". Every
+    # check that has registered must pass, and so must those that the forge's rules require.
+    checks: tuple[NonEmptyText, ...] | CheckPolicy = CheckPolicy.ANY
+    # Rounds that remarks on a pull request may cause before a user has to decide.
+    max_remark_rounds: PositiveInt = 5
 
 
 class DeliveredDocuments(StrEnum):

@@ -11,7 +11,7 @@ K = TypeVar("K")
 
 
 class WriteAccessCache(Generic[K]):
-    """A cache of write permissions that asks the forge once per account.
+    """A cache of write permissions that asks the forge once per account, until it is cleared.
 
     An account that the forge does not know has no write access.
     """
@@ -20,14 +20,21 @@ class WriteAccessCache(Generic[K]):
         self._has_write_access = has_write_access
         self._cache: dict[K, bool] = {}
 
+    def clear(self) -> None:
+        self._cache.clear()
+
     def __contains__(self, account: K) -> bool:
-        if account not in self._cache:
-            try:
-                self._cache[account] = self._has_write_access(account)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+        known = self._cache.get(account)
+        if known is not None:
+            return known
 
-                self._cache[account] = False
+        try:
+            may_write = self._has_write_access(account)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
-        return self._cache[account]
+            may_write = False
+
+        self._cache[account] = may_write
+        return may_write

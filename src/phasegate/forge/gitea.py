@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote
 
-from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot, PullState, Remark
+from phasegate.core.forge.checks import Check, CommitChecks, select_foreign_checks
+from phasegate.core.forge.pull_request import (
+    PullRequest,
+    PullRequestSnapshot,
+    PullState,
+    Remark,
+    RemarkKind,
+)
 from phasegate.forge.github_api import (
     GitHubComment,
     GitHubCompatible,
     GitHubLabel,
     GitHubReview,
+    GitHubUser,
     PullPayload,
-    have_all_passed,
+    add_combined_state,
+    make_check,
     sort_open_first,
     to_pull,
 )
-from phasegate.forge.http import ApiPayload
+from phasegate.forge.http import ApiError, ApiPayload
 from phasegate.forge.port import MergeOutcome, MergeResult, PullSpec
 
 _DRAFT_PREFIX = "WIP: "
@@ -23,10 +33,22 @@ _DRAFT_PREFIX = "WIP: "
 
 class _GiteaStatus(ApiPayload, frozen=True):
     status: str = ""
+    context: str = ""
+
+    @property
+    def state(self) -> str:
+        return "success" if self.status == "warning" else self.status
 
 
 class _GiteaCombined(ApiPayload, frozen=True):
     statuses: tuple[_GiteaStatus, ...] | None = None
+    state: str = ""
+
+
+class _GiteaBranch(ApiPayload, frozen=True):
+    enable_status_check: bool = False
+    # Names, or patterns with `*`
+    status_check_contexts: tuple[str, ...] | None = None
 
 
 class Gitea(GitHubCompatible):
@@ -35,10 +57,22 @@ class Gitea(GitHubCompatible):
     Their API cannot reply in a thread, so replies become comments on the pull request.
     """
 
+    # A scheduled merge is not in the API
+    shows_queue = False
+
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        found = self._api.get_all(
-            f"{self._repository}/pulls", PullPayload, state="all", sort="recentupdate"
+        """Ask for the pull request by its branches; a list of all could have thousands.
+
+        The forge returns the newest one. If that is closed, an older one may be open.
+        """
+        path = f"{self._repository}/pulls"
+        newest = self._api.get_optional(
+            f"{path}/{quote(base, safe='')}/{quote(branch, safe='')}", PullPayload
         )
+        if newest and (newest.head.ref, newest.base.ref, newest.state) == (branch, base, "open"):
+            return [to_pull(newest)]
+
+        found = self._api.get_all(path, PullPayload, state="open", sort="recentupdate")
         return sort_open_first(
             to_pull(one) for one in found if one.head.ref == branch and one.base.ref == base
         )
@@ -55,24 +89,24 @@ class Gitea(GitHubCompatible):
         if answer.status == 409:
             return None
 
-        made = self._api.decode(answer, PullPayload)
-        self._request_review(made.number, spec)
-
-        if spec.labels:
-            known = self._api.get_all(f"{self._repository}/labels", GitHubLabel)
-            ids = [one.id for one in known if one.name in spec.labels]
-            self._api.send(
-                "POST", f"{self._repository}/issues/{made.number}/labels", {"labels": ids}
-            )
-
-        return to_pull(made)
-
-    def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
-        body = {"title": _format_title(spec), "body": spec.body}
-        answer = self._api.send("PATCH", f"{self._repository}/pulls/{pull.number}", body)
         return to_pull(self._api.decode(answer, PullPayload))
 
+    def _add_labels(self, number: int, names: Sequence[str]) -> Sequence[str]:
+        """Add labels by their ids, which a label of the repository or its organization has."""
+        known = self._api.get_all(f"{self._repository}/labels", GitHubLabel)
+        if not {*names} <= {one.name for one in known}:
+            path = f"/orgs/{self._owner}/labels"
+            known += self._api.get_optional(path, list[GitHubLabel], limit="50") or []
+
+        ids = {one.name: one.id for one in known if one.name in names}
+        if ids:
+            path = f"{self._repository}/issues/{number}/labels"
+            self._api.send("POST", path, {"labels": [*ids.values()]})
+
+        return [f"the forge has no label {name}" for name in names if name not in ids]
+
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
+        self._writers.clear()
         path = f"{self._repository}/pulls/{number}"
         found = self._api.get(path, PullPayload)
         reviews = self._api.get_all(f"{path}/reviews", GitHubReview)
@@ -82,11 +116,12 @@ class Gitea(GitHubCompatible):
         return PullRequestSnapshot(
             pull=to_pull(found),
             review_decision=self._summarize_reviews(reviews, found.head.sha),
-            checks_passed=self._fetch_checks_passed(found.head.sha),
+            checks=self._fetch_commit_checks(found),
             mergeable=found.mergeable,
             remarks=(
-                *self._read_review_remarks(path, reviews),
-                *(self._make_remark(one, "said", settled=False) for one in said),
+                *self._read_thread_remarks(path, reviews),
+                *self._make_review_remarks(reviews),
+                *map(self._make_talk_remark, said),
             ),
         )
 
@@ -97,7 +132,10 @@ class Gitea(GitHubCompatible):
         if answer.status == 405:
             return MergeResult(MergeOutcome.NOT_YET, answer.get_error_text())
         if answer.status == 409:
-            return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
+            # Also the answer to a merge that was scheduled before
+            is_scheduled = queue and b"schedul" in answer.body
+            outcome = MergeOutcome.QUEUED if is_scheduled else MergeOutcome.MOVED
+            return MergeResult(outcome, answer.get_error_text())
 
         # The response to a merge has no body
         after = to_pull(self._api.get(path, PullPayload))
@@ -106,18 +144,53 @@ class Gitea(GitHubCompatible):
 
         return MergeResult(MergeOutcome.QUEUED if queue else MergeOutcome.NOT_YET)
 
-    def _read_review_remarks(self, path: str, reviews: Iterable[GitHubReview]) -> Iterator[Remark]:
+    def _read_thread_remarks(self, path: str, reviews: Iterable[GitHubReview]) -> Iterator[Remark]:
         for one in reviews:
             for comment in self._api.get(f"{path}/reviews/{one.id}/comments", list[GitHubComment]):
                 settled = comment.resolver is not None or not comment.position
-                yield self._make_remark(comment, "comment", settled=settled)
-            yield self._make_review_remark(one)
+                yield self._make_remark(comment, "comment", RemarkKind.THREAD, settled=settled)
 
-    def _fetch_checks_passed(self, commit: str) -> bool | None:
-        found = self._api.get(f"{self._repository}/commits/{commit}/status", _GiteaCombined)
-        return have_all_passed(
-            "success" if one.status == "warning" else one.status for one in found.statuses or ()
+    def _fetch_commit_checks(self, pull: PullPayload) -> CommitChecks:
+        found = self._fetch_checks(pull.head.sha)
+        base_has_checks = True
+        if not select_foreign_checks(found):
+            base_has_checks = bool(select_foreign_checks(self._fetch_checks(pull.base.sha)))
+
+        path = f"{self._repository}/branches/{quote(pull.base.ref, safe='')}"
+        branch = self._api.get_optional(path, _GiteaBranch)
+        required: Sequence[str] = ()
+        if branch and branch.enable_status_check:
+            required = branch.status_check_contexts or ()
+
+        return CommitChecks(
+            found=tuple(found), required=tuple(required), base_has_checks=base_has_checks
         )
+
+    def _fetch_checks(self, commit: str) -> Sequence[Check]:
+        pages = self._api.get_pages(
+            f"{self._repository}/commits/{commit}/status",
+            _GiteaCombined,
+            lambda page: len(page.statuses or ()),
+        )
+        checks = [
+            make_check(one.context, one.state) for page in pages for one in page.statuses or ()
+        ]
+        return add_combined_state(checks, pages[0].state)
+
+    def _has_write_access(self, login: str) -> bool:
+        """Ask for the permission of an account.
+
+        Only administrators get an answer for others; everybody may list who can be assigned, which
+        are the accounts with write access.
+        """
+        try:
+            return super()._has_write_access(login)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+
+        assignable = self._api.get_optional(f"{self._repository}/assignees", list[GitHubUser])
+        return login in [user.login for user in assignable or ()]
 
 
 def _format_title(spec: PullSpec) -> str:

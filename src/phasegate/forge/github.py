@@ -6,16 +6,21 @@ Review threads and merge queues are only available in the GraphQL API.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 import msgspec
 
-from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot
+from phasegate.core.forge.checks import Check, CommitChecks, select_foreign_checks
+from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot, RemarkKind
+from phasegate.errors import TemporarilyUnavailable
 from phasegate.forge.github_api import (
+    UNREAD_CHECKS,
     GitHubComment,
     GitHubCompatible,
     GitHubReview,
     PullPayload,
-    have_all_passed,
+    add_combined_state,
+    make_check,
     sort_open_first,
     to_pull,
 )
@@ -24,13 +29,13 @@ from phasegate.forge.port import MergeOutcome, MergeResult, PullSpec
 from phasegate.typed import read_json, read_value
 
 THREADS_QUERY = """
-query($id: ID!) { node(id: $id) { ... on PullRequest {
+query($id: ID!, $after: String) { node(id: $id) { ... on PullRequest {
   isInMergeQueue
-  reviewThreads(first: 100) { nodes { isResolved isOutdated comments(first: 100) { nodes { databaseId } } } }
+  reviewThreads(first: 100, after: $after) {
+    nodes { isResolved isOutdated comments(first: 1) { nodes { databaseId } } }
+    pageInfo { hasNextPage endCursor }
+  }
 } } }
-"""
-READY_MUTATION = """
-mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { id } } }
 """
 ENQUEUE_MUTATION = """
 mutation($id: ID!, $head: GitObjectID!) {
@@ -41,20 +46,62 @@ mutation($id: ID!, $head: GitObjectID!) {
 
 class _GitHubStatus(ApiPayload, frozen=True):
     state: str
+    context: str = ""
 
 
 class _GitHubCombined(ApiPayload, frozen=True):
     statuses: tuple[_GitHubStatus, ...]
+    state: str = ""
+    total_count: int = 0
 
 
 class _GitHubRun(ApiPayload, frozen=True):
     status: str
+    name: str = ""
     conclusion: str | None = None
+
+    @property
+    def state(self) -> str:
+        if self.status != "completed":
+            return "queued"
+        return self.conclusion or ""
 
 
 class _GitHubRuns(ApiPayload, frozen=True):
     check_runs: tuple[_GitHubRun, ...]
     total_count: int
+
+
+class _GitHubSuite(ApiPayload, frozen=True):
+    status: str | None = None
+    latest_check_runs_count: int = 0
+
+
+class _GitHubSuites(ApiPayload, frozen=True):
+    check_suites: tuple[_GitHubSuite, ...] = ()
+
+
+class _GitHubContext(ApiPayload, frozen=True):
+    context: str = ""
+
+
+class _GitHubRequiredChecks(ApiPayload, frozen=True):
+    contexts: tuple[str, ...] = ()
+    # In rules of a ruleset
+    required_status_checks: tuple[_GitHubContext, ...] = ()
+
+
+class _GitHubProtection(ApiPayload, frozen=True):
+    required_status_checks: _GitHubRequiredChecks | None = None
+
+
+class _GitHubBranch(ApiPayload, frozen=True):
+    protection: _GitHubProtection | None = None
+
+
+class _GitHubRule(ApiPayload, frozen=True):
+    type: str
+    parameters: Mapping[str, object] | None = None
 
 
 class _GitHubMerged(ApiPayload, frozen=True):
@@ -76,8 +123,14 @@ class _GitHubThread(ApiPayload, frozen=True):
     comments: _GitHubIds
 
 
+class _GitHubPageInfo(ApiPayload, frozen=True):
+    hasNextPage: bool = False
+    endCursor: str | None = None
+
+
 class _GitHubThreads(ApiPayload, frozen=True):
     nodes: tuple[_GitHubThread, ...] = ()
+    pageInfo: _GitHubPageInfo = _GitHubPageInfo()
 
 
 class _GitHubNode(ApiPayload, frozen=True):
@@ -88,10 +141,12 @@ class _GitHubNode(ApiPayload, frozen=True):
 class GitHub(GitHubCompatible):
     """Implements `port.Forge` for GitHub."""
 
+    shows_queue = True
+
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         head = f"{self._owner}:{branch}"
         found = self._api.get_all(
-            f"{self._repository}/pulls", PullPayload, head=head, base=base, state="all"
+            f"{self._repository}/pulls", PullPayload, head=head, base=base, state="open"
         )
         return sort_open_first(map(to_pull, found))
 
@@ -110,53 +165,56 @@ class GitHub(GitHubCompatible):
                 422,
             )
 
-        made = self._api.decode(answer, PullPayload)
-        self._request_review(made.number, spec)
-        if spec.labels:
-            path = f"{self._repository}/issues/{made.number}/labels"
-            self._api.send("POST", path, {"labels": list(spec.labels)})
-
-        return to_pull(made)
-
-    def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
-        body = {"title": spec.title, "body": spec.body}
-        answer = self._api.send("PATCH", f"{self._repository}/pulls/{pull.number}", body)
-        changed = self._api.decode(answer, PullPayload)
-        if changed.draft and not spec.draft:
-            self._send_graphql(READY_MUTATION, {"id": changed.node_id})
-        return to_pull(changed)
+        return to_pull(self._api.decode(answer, PullPayload))
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
+        self._writers.clear()
         path = f"{self._repository}/pulls/{number}"
         pull = self._api.get(path, PullPayload)
         reviews = self._api.get_all(f"{path}/reviews", GitHubReview)
         comments = self._api.get_all(f"{path}/comments", GitHubComment)
         said = self._api.get_all(f"{self._repository}/issues/{number}/comments", GitHubComment)
-        node = self._send_graphql(THREADS_QUERY, {"id": pull.node_id})
-        settled = {
-            one.databaseId
-            for thread in node.reviewThreads.nodes
-            if thread.isResolved or thread.isOutdated
-            for one in thread.comments.nodes
-        }
+        is_queued, settled_threads = self._fetch_threads(pull.node_id)
 
-        threads = ((one, str(one.in_reply_to_id or one.id)) for one in comments)
+        threads = ((one, one.in_reply_to_id or one.id) for one in comments)
         remarks = (
             *(
-                self._make_remark(one, "comment", settled=one.id in settled, thread=thread)
+                self._make_remark(
+                    one,
+                    "comment",
+                    RemarkKind.THREAD,
+                    settled=thread in settled_threads,
+                    thread=str(thread),
+                )
                 for one, thread in threads
             ),
-            *(self._make_remark(one, "said", settled=False) for one in said),
-            *map(self._make_review_remark, reviews),
+            *map(self._make_talk_remark, said),
+            *self._make_review_remarks(reviews),
         )
 
         return PullRequestSnapshot(
-            pull=msgspec.structs.replace(to_pull(pull), queued=node.isInMergeQueue),
+            pull=msgspec.structs.replace(to_pull(pull), queued=is_queued),
             review_decision=self._summarize_reviews(reviews, pull.head.sha),
-            checks_passed=self._fetch_checks_passed(pull.head.sha),
+            checks=self._fetch_commit_checks(pull),
             mergeable=pull.mergeable,
             remarks=remarks,
         )
+
+    def _fetch_threads(self, node_id: str) -> tuple[bool, set[int | None]]:
+        """Return whether a pull request is queued, and the first comments of settled threads."""
+        settled: set[int | None] = set()
+        variables = {"id": node_id}
+
+        while True:
+            node = self._send_graphql(THREADS_QUERY, variables)
+            for thread in node.reviewThreads.nodes:
+                if thread.isResolved or thread.isOutdated:
+                    settled.update(one.databaseId for one in thread.comments.nodes)
+
+            page = node.reviewThreads.pageInfo
+            if not page.hasNextPage or not page.endCursor:
+                return node.isInMergeQueue, settled
+            variables = {"id": node_id, "after": page.endCursor}
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
         path = f"{self._repository}/pulls/{number}"
@@ -178,25 +236,71 @@ class GitHub(GitHubCompatible):
         if not thread:
             super().reply(number, thread, text)
             return
-        self._api.send(
-            "POST", f"{self._repository}/pulls/{number}/comments/{thread}/replies", {"body": text}
+        path = f"{self._repository}/pulls/{number}/comments/{thread}/replies"
+        self._api.send("POST", path, {"body": text}, may_repeat=False)
+
+    def _fetch_commit_checks(self, pull: PullPayload) -> CommitChecks:
+        found = self._fetch_checks(pull.head.sha)
+        base_has_checks = True
+        if not select_foreign_checks(found):
+            base_has_checks = bool(select_foreign_checks(self._fetch_checks(pull.base.sha)))
+
+        return CommitChecks(
+            found=tuple(found),
+            required=tuple(self._fetch_required_checks(pull.base.ref)),
+            base_has_checks=base_has_checks,
         )
 
-    def _fetch_checks_passed(self, commit: str) -> bool | None:
-        statuses = self._api.get(
-            f"{self._repository}/commits/{commit}/status", _GitHubCombined
-        ).statuses
-        runs = self._api.get(
-            f"{self._repository}/commits/{commit}/check-runs", _GitHubRuns, per_page="100"
-        )
-        if runs.total_count > len(runs.check_runs):
-            return None
+    def _fetch_checks(self, commit: str) -> Sequence[Check]:
+        """Return all statuses and check runs of a commit.
 
-        ended = [
-            one.conclusion or "" if one.status == "completed" else "pending"
-            for one in runs.check_runs
+        A check suite that is not completed has jobs that have not registered yet.
+        """
+        path = f"{self._repository}/commits/{commit}"
+        pages = self._api.get_pages(
+            f"{path}/status", _GitHubCombined, lambda page: len(page.statuses)
+        )
+        statuses = [one for page in pages for one in page.statuses]
+        run_pages = self._api.get_pages(
+            f"{path}/check-runs", _GitHubRuns, lambda page: len(page.check_runs)
+        )
+        runs = [one for page in run_pages for one in page.check_runs]
+        suites = self._api.get_optional(f"{path}/check-suites", _GitHubSuites, per_page="100")
+
+        checks = [
+            *(make_check(one.context, one.state) for one in statuses),
+            *(make_check(one.name, one.state) for one in runs),
+            *(
+                make_check("check suite", "queued")
+                for one in (suites.check_suites if suites else ())
+                if one.latest_check_runs_count and one.status != "completed"
+            ),
         ]
-        return have_all_passed([*(one.state for one in statuses), *ended])
+        is_complete = len(statuses) >= pages[0].total_count and len(runs) >= max(
+            page.total_count for page in run_pages
+        )
+        if not is_complete:
+            checks.append(UNREAD_CHECKS)
+
+        return add_combined_state(checks, pages[0].state)
+
+    def _fetch_required_checks(self, branch: str) -> Sequence[str]:
+        """Return the checks that branch protection and rulesets require, as far as GitHub tells."""
+        name = quote(branch, safe="")
+        found = self._api.get_optional(f"{self._repository}/branches/{name}", _GitHubBranch)
+        required: list[str] = []
+        if found and found.protection and found.protection.required_status_checks:
+            required += found.protection.required_status_checks.contexts
+
+        rules = self._api.get_optional(
+            f"{self._repository}/rules/branches/{name}", list[_GitHubRule], per_page="100"
+        )
+        for rule in rules or ():
+            if rule.type == "required_status_checks":
+                parameters = read_value(dict(rule.parameters or {}), _GitHubRequiredChecks)
+                required += [one.context for one in parameters.required_status_checks]
+
+        return required
 
     def _send_graphql(self, query: str, variables: Mapping[str, str]) -> _GitHubNode:
         answer = self._api.send(
@@ -209,6 +313,10 @@ class GitHub(GitHubCompatible):
             or found.get("errors")
             or not isinstance(found.get("data"), dict)
         ):
+            if "RATE_LIMITED" in str(found):
+                raise TemporarilyUnavailable(
+                    "GraphQL: the rate limit of the token is used up", retry_after_s=60.0
+                )
             raise ApiError(
                 f"GraphQL: {str(found.get('errors', found))[:300]}",
                 "check the permissions of the token",

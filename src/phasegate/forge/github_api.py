@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from phasegate.core.forge.pull_request import PullRequest, PullState, Remark, ReviewDecision
+from phasegate.core.forge.checks import OWN_CONTEXT, Check, CheckState
+from phasegate.core.forge.pull_request import (
+    PullRequest,
+    PullState,
+    Remark,
+    RemarkKind,
+    ReviewDecision,
+)
 from phasegate.forge.collaborators import WriteAccessCache
 from phasegate.forge.http import ApiPayload, ForgeApi
 from phasegate.forge.port import Issue, PullSpec
 
-STATUS_CONTEXT = "phasegate"
 _WRITE_PERMISSIONS = ("owner", "admin", "maintain", "write")
 # Gitea's review states -> GitHub's
 _REVIEW_STATE_ALIASES = {"REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 _DECISIVE_REVIEW_STATES = ("APPROVED", "CHANGES_REQUESTED", "DISMISSED")
 _PASSED_STATES = ("success", "neutral", "skipped")
 _RUNNING_STATES = ("pending", "queued", "in_progress")
+_FAILED_STATES = ("failure", "error")
+# What was not read could be red
+UNREAD_CHECKS = Check("(not all checks could be read)", CheckState.RUNNING)
 
 
 class GitHubUser(ApiPayload, frozen=True):
     login: str = ""
+    # GitHub: User, Bot, Organization or Mannequin
+    type: str = ""
+
+    @property
+    def is_bot(self) -> bool:
+        return self.type == "Bot" or self.login.endswith("[bot]")
 
 
 class GitHubRef(ApiPayload, frozen=True):
     ref: str
     sha: str
+
+
+class GitHubLabel(ApiPayload, frozen=True):
+    name: str = ""
+    id: int = 0
 
 
 class PullPayload(ApiPayload, frozen=True):
@@ -41,6 +61,8 @@ class PullPayload(ApiPayload, frozen=True):
     merged_at: str | None = None
     merge_commit_sha: str | None = None
     mergeable: bool | None = None
+    labels: tuple[GitHubLabel, ...] | None = None
+    requested_reviewers: tuple[GitHubUser, ...] | None = None
 
 
 class GitHubReview(ApiPayload, frozen=True):
@@ -49,8 +71,11 @@ class GitHubReview(ApiPayload, frozen=True):
     user: GitHubUser | None = None
     body: str | None = None
     commit_id: str | None = None
+    # Gitea
     stale: bool = False
     dismissed: bool = False
+    # Gitea: given by an account whose approval counts
+    official: bool = False
 
     @property
     def normalized_state(self) -> str:
@@ -72,14 +97,10 @@ class GitHubComment(ApiPayload, frozen=True):
     resolver: GitHubUser | None = None
 
 
-class GitHubLabel(ApiPayload, frozen=True):
-    name: str = ""
-    id: int = 0
-
-
 class IssuePayload(ApiPayload, frozen=True):
     number: int
     title: str
+    state: str = "open"
     body: str | None = None
     labels: tuple[GitHubLabel, ...] = ()
     # Set if the issue is a pull request
@@ -101,15 +122,22 @@ class GitHubCompatible:
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
         state = "success" if passed else "failure"
-        body = {"state": state, "context": STATUS_CONTEXT, "description": description[:140]}
+        body = {"state": state, "context": OWN_CONTEXT, "description": description[:140]}
         self._api.send("POST", f"{self._repository}/statuses/{commit}", body)
 
     def reply(self, number: int, thread: str, text: str) -> None:
-        self._api.send("POST", f"{self._repository}/issues/{number}/comments", {"body": text})
+        path = f"{self._repository}/issues/{number}/comments"
+        self._api.send("POST", path, {"body": text}, may_repeat=False)
 
     def fetch_issue(self, number: int) -> Issue:
         found = self._api.get(f"{self._repository}/issues/{number}", IssuePayload)
-        return Issue(found.number, found.title, found.body or "")
+        return Issue(
+            number=found.number,
+            title=found.title,
+            text=found.body or "",
+            is_open=found.state == "open",
+            is_pull=found.pull_request is not None,
+        )
 
     def list_issues(self, label: str) -> Sequence[Issue]:
         """Return the open issues with a label.
@@ -126,10 +154,38 @@ class GitHubCompatible:
         )
         return [Issue(one.number, one.title, one.body or "") for one in meant]
 
-    def _request_review(self, number: int, spec: PullSpec) -> None:
-        if spec.reviewers:
-            path = f"{self._repository}/pulls/{number}/requested_reviewers"
-            self._api.send("POST", path, {"reviewers": list(spec.reviewers)}, (422,))
+    def update_body(self, pull: PullRequest, body: str) -> PullRequest:
+        answer = self._api.send("PATCH", f"{self._repository}/pulls/{pull.number}", {"body": body})
+        return to_pull(self._api.decode(answer, PullPayload))
+
+    def add_labels_and_reviewers(self, pull: PullRequest, spec: PullSpec) -> Sequence[str]:
+        """Add missing labels and reviewers; an account that cannot review is a problem, no error.
+
+        Reviewers are requested one by one: one unknown account would refuse all of them.
+        """
+        problems: list[str] = []
+        missing_labels = [name for name in spec.labels if name not in pull.labels]
+        if missing_labels:
+            problems += self._add_labels(pull.number, missing_labels)
+
+        path = f"{self._repository}/pulls/{pull.number}/requested_reviewers"
+        for name in spec.reviewers:
+            if name in pull.reviewers:
+                continue
+
+            answer = self._api.send("POST", path, {"reviewers": [name]}, (404, 422))
+            if answer.status in (404, 422):
+                problems.append(
+                    f"{name} cannot be asked for a review: {answer.get_error_text()}".rstrip(": ")
+                )
+
+        return problems
+
+    def _add_labels(self, number: int, names: Sequence[str]) -> Sequence[str]:
+        """Add labels; return the problems."""
+        path = f"{self._repository}/issues/{number}/labels"
+        self._api.send("POST", path, {"labels": list(names)})
+        return ()
 
     def _summarize_reviews(self, reviews: Iterable[GitHubReview], head: str) -> ReviewDecision:
         """Combine the latest reviews of all reviewers with write access into one decision.
@@ -142,7 +198,7 @@ class GitHubCompatible:
             if (
                 one.user
                 and one.normalized_state in _DECISIVE_REVIEW_STATES
-                and one.user.login in self._writers
+                and (one.official or one.user.login in self._writers)
             ):
                 is_stale = one.normalized_state == "APPROVED" and (
                     one.stale or one.commit_id != head
@@ -160,52 +216,71 @@ class GitHubCompatible:
         return ReviewDecision.NOT_APPROVED
 
     def _make_remark(
-        self, comment: GitHubComment, kind: str, *, settled: bool, thread: str = ""
+        self,
+        comment: GitHubComment,
+        prefix: str,
+        kind: RemarkKind,
+        *,
+        settled: bool,
+        thread: str = "",
     ) -> Remark:
-        if comment.user:
-            author = comment.user.login
-        else:
-            author = ""
-
+        user = comment.user or GitHubUser()
         return Remark(
-            id=f"{kind}-{comment.id:020}",
-            author=author,
+            id=f"{prefix}-{comment.id:020}",
+            author=user.login,
             text=comment.body or "",
-            may_write=bool(author) and author in self._writers,
+            may_write=bool(user.login) and user.login in self._writers,
+            kind=kind,
+            is_bot=user.is_bot,
             path=comment.path,
             line=comment.line or comment.position or 0,
             is_settled=settled,
             thread=thread,
         )
 
-    def _make_review_remark(self, review: GitHubReview) -> Remark:
-        """Convert the text of a review to a remark; it is settled unless it requests changes or
-        comments.
+    def _make_talk_remark(self, comment: GitHubComment) -> Remark:
+        return self._make_remark(comment, "said", RemarkKind.TALK, settled=False)
+
+    def _make_review_remarks(self, reviews: Sequence[GitHubReview]) -> Iterator[Remark]:
+        """Yield the texts of reviews; they are settled unless they request changes or comment.
+
+        A review that requests changes is settled, too, once its author has approved.
         """
-        said = GitHubComment(id=review.id, user=review.user, body=review.body)
-        return self._make_remark(
-            said,
-            "review",
-            settled=review.normalized_state not in ("CHANGES_REQUESTED", "COMMENTED"),
-        )
+        for position, review in enumerate(reviews):
+            state = review.normalized_state
+            later = [
+                other.normalized_state
+                for other in reviews[position + 1 :]
+                if other.user == review.user and other.normalized_state in _DECISIVE_REVIEW_STATES
+            ]
+            is_open = state == "COMMENTED" or (state == "CHANGES_REQUESTED" and not later)
+            yield self._make_remark(
+                GitHubComment(id=review.id, user=review.user, body=review.body),
+                "review",
+                RemarkKind.REVIEW if state == "CHANGES_REQUESTED" else RemarkKind.TALK,
+                settled=not is_open,
+            )
 
     def _has_write_access(self, login: str) -> bool:
         path = f"{self._repository}/collaborators/{login}/permission"
         return self._api.get(path, _Permission).permission in _WRITE_PERMISSIONS
 
 
-def have_all_passed(states: Iterable[str]) -> bool | None:
-    """Return True if all checks passed, False if one failed.
+def make_check(name: str, state: str) -> Check:
+    """Convert a state of a status or a check run. Unknown states have failed."""
+    if state in _PASSED_STATES:
+        return Check(name, CheckState.PASSED)
+    if state in _RUNNING_STATES:
+        return Check(name, CheckState.RUNNING)
+    return Check(name, CheckState.FAILED)
 
-    Return None while a check is running, or if there are no checks.
-    """
-    every = list(states)
-    if any(state not in (*_PASSED_STATES, *_RUNNING_STATES) for state in every):
-        return False
-    if every and all(state in _PASSED_STATES for state in every):
-        return True
 
-    return None
+def add_combined_state(checks: Sequence[Check], state: str) -> Sequence[Check]:
+    """Add the forge's own summary of all statuses if it is red and no check shows that."""
+    is_red = any(check.state is CheckState.FAILED for check in checks)
+    if state in _FAILED_STATES and not is_red:
+        return (*checks, Check("combined status", CheckState.FAILED))
+    return checks
 
 
 def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
@@ -229,5 +304,7 @@ def to_pull(payload: PullPayload) -> PullRequest:
         base=payload.base.ref,
         body=payload.body or "",
         draft=payload.draft,
+        labels=tuple(label.name for label in payload.labels or ()),
+        reviewers=tuple(user.login for user in payload.requested_reviewers or ()),
         merge_commit=(payload.merge_commit_sha or "") if payload.merged_at else "",
     )

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Sequence
 from urllib.parse import quote
 
+from phasegate.core.forge.approvals import is_given_for_head
+from phasegate.core.forge.checks import (
+    OWN_CONTEXT,
+    Check,
+    CheckState,
+    CommitChecks,
+    select_foreign_checks,
+)
 from phasegate.core.forge.pull_request import (
     PullRequest,
     PullRequestSnapshot,
     PullState,
     Remark,
+    RemarkKind,
     ReviewDecision,
 )
 from phasegate.forge.collaborators import WriteAccessCache
-from phasegate.forge.github_api import STATUS_CONTEXT, have_all_passed, sort_open_first
+from phasegate.forge.github_api import sort_open_first
 from phasegate.forge.http import ApiPayload, ForgeApi
 from phasegate.forge.port import Issue, MergeOutcome, MergeResult, PullSpec
 
@@ -21,19 +31,46 @@ _DRAFT_PREFIX = "Draft: "
 # The lowest access level that may push
 _MIN_PUSH_ACCESS_LEVEL = 30
 _PULL_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
-# GitLab's check states, mapped to those of `have_all_passed`.
+# The states of jobs and pipelines, by their meaning. Others have failed.
 _CHECK_STATES = {
-    "success": "success",
-    "skipped": "skipped",
-    "running": "pending",
-    "pending": "pending",
-    "created": "pending",
+    "success": CheckState.PASSED,
+    "skipped": CheckState.PASSED,
+    "created": CheckState.RUNNING,
+    "waiting_for_resource": CheckState.RUNNING,
+    "waiting_for_callback": CheckState.RUNNING,
+    "preparing": CheckState.RUNNING,
+    "pending": CheckState.RUNNING,
+    "running": CheckState.RUNNING,
+    "canceling": CheckState.RUNNING,
+    "scheduled": CheckState.RUNNING,
+    # A person has to start it
+    "manual": CheckState.RUNNING,
 }
+_CONFLICT_MERGE_STATUSES = ("conflict", "need_rebase", "broken_status")
+_BOT_NAME = re.compile(r"^(?:project|group)_\d+_bot(?:_|$)|\[bot\]$")
+_APPROVED_NOTE = "approved this merge request"
+_UNAPPROVED_NOTE = "unapproved this merge request"
+_COMMITS_NOTE = re.compile(r"added \d+ (?:new )?commits?\b")
 
 
 class _GitLabUser(ApiPayload, frozen=True):
     id: int
     username: str
+    bot: bool | None = None
+
+    @property
+    def is_bot(self) -> bool:
+        return bool(self.bot) or _BOT_NAME.search(self.username) is not None
+
+
+class _GitLabDiffRefs(ApiPayload, frozen=True):
+    # Head of the target branch
+    start_sha: str | None = None
+
+
+class _GitLabPipeline(ApiPayload, frozen=True):
+    status: str = ""
+    sha: str = ""
 
 
 class _GitLabMergeRequest(ApiPayload, frozen=True):
@@ -50,15 +87,31 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     detailed_merge_status: str = ""
     # Also true for a merge request on a merge train
     merge_when_pipeline_succeeds: bool = False
+    labels: tuple[str, ...] = ()
+    reviewers: tuple[_GitLabUser, ...] | None = None
+    diff_refs: _GitLabDiffRefs | None = None
+    head_pipeline: _GitLabPipeline | None = None
 
 
 class _GitLabApproval(ApiPayload, frozen=True):
     user: _GitLabUser
+    # Newer versions
+    approved_at: str | None = None
 
 
 class _GitLabApprovals(ApiPayload, frozen=True):
     approved: bool = False
+    approvals_required: int = 0
     approved_by: tuple[_GitLabApproval, ...] = ()
+
+
+class _GitLabApprovalRules(ApiPayload, frozen=True):
+    reset_approvals_on_push: bool = False
+
+
+class _GitLabVersion(ApiPayload, frozen=True):
+    head_commit_sha: str = ""
+    created_at: str = ""
 
 
 class _GitLabReviewer(ApiPayload, frozen=True):
@@ -76,6 +129,7 @@ class _GitLabNote(ApiPayload, frozen=True):
     id: int
     body: str
     author: _GitLabUser
+    created_at: str = ""
     system: bool = False
     resolvable: bool = False
     resolved: bool = False
@@ -93,12 +147,14 @@ class _GitLabMember(ApiPayload, frozen=True):
 
 class _GitLabStatus(ApiPayload, frozen=True):
     status: str
+    name: str = ""
     allow_failure: bool = False
 
 
 class _GitLabIssue(ApiPayload, frozen=True):
     iid: int
     title: str
+    state: str = "opened"
     description: str | None = None
     labels: tuple[str, ...] = ()
 
@@ -106,13 +162,15 @@ class _GitLabIssue(ApiPayload, frozen=True):
 class GitLab:
     """Implements `port.Forge` for GitLab."""
 
+    shows_queue = True
+
     def __init__(self, api: ForgeApi, repository: str) -> None:
         self._api = api
         self._project = f"/projects/{quote(repository, safe='')}"
         self._writers = WriteAccessCache(self._has_write_access)
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        asked = {"source_branch": branch, "target_branch": base}
+        asked = {"source_branch": branch, "target_branch": base, "state": "opened"}
         found = self._api.get_all(f"{self._project}/merge_requests", _GitLabMergeRequest, **asked)
         return sort_open_first(map(_to_pull, found))
 
@@ -126,8 +184,6 @@ class GitLab:
 
         if spec.labels:
             body["labels"] = ",".join(spec.labels)
-        if spec.reviewers:
-            body["reviewer_ids"] = [*self._find_user_ids(spec.reviewers)]
 
         answer = self._api.send("POST", f"{self._project}/merge_requests", body, (409,))
         if answer.status == 409:
@@ -135,34 +191,62 @@ class GitLab:
 
         return _to_pull(self._api.decode(answer, _GitLabMergeRequest))
 
-    def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
-        body = {"title": _format_title(spec), "description": spec.body}
-        answer = self._api.send("PUT", f"{self._project}/merge_requests/{pull.number}", body)
+    def update_body(self, pull: PullRequest, body: str) -> PullRequest:
+        path = f"{self._project}/merge_requests/{pull.number}"
+        answer = self._api.send("PUT", path, {"description": body})
         return _to_pull(self._api.decode(answer, _GitLabMergeRequest))
 
+    def add_labels_and_reviewers(self, pull: PullRequest, spec: PullSpec) -> Sequence[str]:
+        """Add missing labels and reviewers. GitLab sets all reviewers at once, by their ids."""
+        body: dict[str, object] = {}
+        problems: list[str] = []
+        missing_labels = [name for name in spec.labels if name not in pull.labels]
+        if missing_labels:
+            body["add_labels"] = ",".join(missing_labels)
+
+        ids = self._find_user_ids((*pull.reviewers, *spec.reviewers))
+        problems += [
+            f"{name} cannot be asked for a review: no such account"
+            for name in spec.reviewers
+            if name not in ids
+        ]
+        if any(name in ids and name not in pull.reviewers for name in spec.reviewers):
+            body["reviewer_ids"] = [*ids.values()]
+
+        if body:
+            self._api.send("PUT", f"{self._project}/merge_requests/{pull.number}", body)
+        return problems
+
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
+        self._writers.clear()
         path = f"{self._project}/merge_requests/{number}"
         found = self._api.get(path, _GitLabMergeRequest)
         pull = _to_pull(found)
-        remarks = [
-            self._make_remark(note, discussion, pull.head)
-            for discussion in self._api.get_all(f"{path}/discussions", _GitLabDiscussion)
-            for note in discussion.notes
-            if not note.system
-        ]
+        discussions = self._api.get_all(f"{path}/discussions", _GitLabDiscussion)
+        reviewers = self._api.get_all(f"{path}/reviewers", _GitLabReviewer)
+        requesting = {one.user.id for one in reviewers if one.state == "requested_changes"}
+        notes = [(note, discussion) for discussion in discussions for note in discussion.notes]
+        decision, review_note = self._fetch_opinion(
+            path, pull.head, [note for note, _ in notes if note.system], bool(requesting)
+        )
 
         return PullRequestSnapshot(
             pull=pull,
-            review_decision=self._fetch_opinion(path),
-            checks_passed=self._fetch_checks_passed(pull.head),
-            mergeable=found.detailed_merge_status == "mergeable",
-            remarks=tuple(remarks),
+            review_decision=decision,
+            review_note=review_note,
+            checks=self._fetch_commit_checks(found),
+            mergeable=_is_mergeable(found.detailed_merge_status),
+            remarks=tuple(
+                self._make_remark(note, discussion, pull.head, requesting)
+                for note, discussion in notes
+                if not note.system
+            ),
         )
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
         body = {
             "state": "success" if passed else "failed",
-            "name": STATUS_CONTEXT,
+            "name": OWN_CONTEXT,
             "description": description[:140],
         }
         self._api.send("POST", f"{self._project}/statuses/{commit}", body)
@@ -180,7 +264,14 @@ class GitLab:
 
         body = {"sha": head, "squash": method == "squash", "should_remove_source_branch": False}
         path = f"{self._project}/merge_requests/{number}/merge"
-        answer = self._api.send("PUT", path, body, (405, 406, 409, 422))
+        answer = self._api.send("PUT", path, body, (401, 405, 406, 409, 422))
+        if answer.status == 401:
+            # The token is valid: it has just read the merge request
+            return MergeResult(
+                MergeOutcome.REFUSED,
+                "the account of the token may not merge into this branch "
+                f"({answer.get_error_text()})",
+            )
         if answer.status == 409:
             return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
         if answer.status != 200:
@@ -199,6 +290,7 @@ class GitLab:
             "POST",
             f"{path}/discussions/{thread}/notes" if thread else f"{path}/notes",
             {"body": text},
+            may_repeat=False,
         )
 
     def fetch_issue(self, number: int) -> Issue:
@@ -211,45 +303,111 @@ class GitLab:
         )
         return [_to_issue(one) for one in found if label in one.labels]
 
-    def _find_user_ids(self, names: Sequence[str]) -> Iterator[int]:
-        for name in names:
-            yield from (one.id for one in self._api.get("/users", list[_GitLabUser], username=name))
+    def _find_user_ids(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the ids of the accounts that exist."""
+        found: dict[str, int] = {}
+        for name in dict.fromkeys(names):
+            users = self._api.get("/users", list[_GitLabUser], username=name)
+            ids = [user.id for user in users if user.username.lower() == name.lower()]
+            if ids:
+                found[name] = ids[0]
+        return found
 
-    def _fetch_opinion(self, path: str) -> ReviewDecision:
-        """Return the review decision for a merge request.
+    def _fetch_opinion(
+        self, path: str, head: str, system_notes: Sequence[_GitLabNote], is_change_requested: bool
+    ) -> tuple[ReviewDecision, str]:
+        """Return the review decision for a merge request, and what to say about it.
 
-        An approval by a user with write access is required: where a project requires no approval,
-        GitLab reports every merge request as approved.
+        An approval of this head by a user with write access is required: where a project requires
+        no approval, GitLab reports every merge request as approved, and it may keep approvals when
+        commits are pushed.
         """
-        reviewers = self._api.get(f"{path}/reviewers", list[_GitLabReviewer])
-        if any(one.state == "requested_changes" for one in reviewers):
-            return ReviewDecision.CHANGES_REQUESTED
+        if is_change_requested:
+            return ReviewDecision.CHANGES_REQUESTED, ""
 
         approvals = self._api.get(f"{path}/approvals", _GitLabApprovals)
-        by_writers = any(one.user.id in self._writers for one in approvals.approved_by)
-        if approvals.approved and by_writers:
-            return ReviewDecision.APPROVED
+        by_writers = [one for one in approvals.approved_by if one.user.id in self._writers]
+        if not approvals.approved or not by_writers:
+            return ReviewDecision.NOT_APPROVED, ""
 
-        return ReviewDecision.NOT_APPROVED
+        pushed_at = self._fetch_push_time(path, head, system_notes)
+        times = {
+            one.user.username: one.approved_at or _find_approval_time(one.user.id, system_notes)
+            for one in by_writers
+        }
+        stale = [name for name, time in times.items() if not is_given_for_head(time, pushed_at)]
+        if len(times) - len(stale) >= max(approvals.approvals_required, 1):
+            return ReviewDecision.APPROVED, ""
 
-    def _fetch_checks_passed(self, commit: str) -> bool | None:
+        # Without times, approvals are those of the head only if a push removes them
+        if not pushed_at or not all(times.values()):
+            rules = self._api.get_optional(f"{self._project}/approvals", _GitLabApprovalRules)
+            if rules is not None and rules.reset_approvals_on_push:
+                return ReviewDecision.APPROVED, ""
+
+        return (
+            ReviewDecision.NOT_APPROVED,
+            f"the approval of {', '.join(stale)} is not known to be for {head[:12]}",
+        )
+
+    def _fetch_push_time(self, path: str, head: str, system_notes: Sequence[_GitLabNote]) -> str:
+        """Return when the head became the head of the merge request; "" if GitLab does not tell."""
+        versions = self._api.get_optional(f"{path}/versions", list[_GitLabVersion])
+        times = [one.created_at for one in versions or () if one.head_commit_sha == head]
+        if not times and versions is None:
+            times = [note.created_at for note in system_notes if _COMMITS_NOTE.match(note.body)]
+
+        return max(times, default="")
+
+    def _fetch_commit_checks(self, found: _GitLabMergeRequest) -> CommitChecks:
+        head = found.sha or ""
+        checks = self._fetch_checks(head)
+        base_has_checks = True
+        if not select_foreign_checks(checks) and found.diff_refs and found.diff_refs.start_sha:
+            base_checks = self._fetch_checks(found.diff_refs.start_sha)
+            base_has_checks = bool(select_foreign_checks(base_checks))
+
+        # A pipeline of nothing but our own status is green, too: green pipelines do not count
+        pipeline = found.head_pipeline
+        if pipeline is not None and pipeline.sha == head:
+            state = _CHECK_STATES.get(pipeline.status, CheckState.FAILED)
+            is_shown = any(check.state is state for check in checks)
+            if state is not CheckState.PASSED and not is_shown:
+                checks = [*checks, Check(f"pipeline ({pipeline.status})", state)]
+
+        return CommitChecks(found=tuple(checks), base_has_checks=base_has_checks)
+
+    def _fetch_checks(self, commit: str) -> Sequence[Check]:
         found = self._api.get_all(
             f"{self._project}/repository/commits/{commit}/statuses", _GitLabStatus
         )
-        return have_all_passed(
-            _CHECK_STATES.get(one.status, one.status) for one in found if not one.allow_failure
-        )
+        return [_to_check(one) for one in found]
 
-    def _make_remark(self, note: _GitLabNote, discussion: _GitLabDiscussion, head: str) -> Remark:
+    def _make_remark(
+        self,
+        note: _GitLabNote,
+        discussion: _GitLabDiscussion,
+        head: str,
+        requesting: Collection[int],
+    ) -> Remark:
+        """Convert a note; `requesting` are the ids of the reviewers who request changes."""
         place = note.position
         outdated = (
             place is not None and place.head_sha not in (None, head) and place.new_line is None
         )
+        kind = RemarkKind.TALK
+        if note.resolvable or place is not None:
+            kind = RemarkKind.THREAD
+        elif note.author.id in requesting:
+            kind = RemarkKind.REVIEW
+
         return Remark(
             id=f"note-{note.id:020}",
             author=note.author.username,
             text=note.body,
             may_write=note.author.id in self._writers,
+            kind=kind,
+            is_bot=note.author.is_bot,
             path=(place.new_path or "") if place else "",
             line=(place.new_line or 0) if place else 0,
             is_settled=note.resolved or outdated,
@@ -269,8 +427,41 @@ def _format_title(spec: PullSpec) -> str:
     return spec.title
 
 
+def _is_mergeable(status: str) -> bool | None:
+    """Return False only if the base has to be merged or rebased onto first.
+
+    GitLab has a status for every rule that is not met; these are told by reviews and checks.
+    """
+    if status == "mergeable":
+        return True
+    if status in _CONFLICT_MERGE_STATUSES:
+        return False
+    return None
+
+
+def _to_check(found: _GitLabStatus) -> Check:
+    if found.allow_failure and found.status not in ("running", "pending", "created"):
+        return Check(found.name, CheckState.PASSED)
+    return Check(found.name, _CHECK_STATES.get(found.status, CheckState.FAILED))
+
+
+def _find_approval_time(user: int, system_notes: Sequence[_GitLabNote]) -> str:
+    """Return when a user approved last, by the system notes; "" if they do not tell."""
+    own = [note for note in system_notes if note.author.id == user]
+    decisive = [note for note in own if note.body in (_APPROVED_NOTE, _UNAPPROVED_NOTE)]
+    last = max(decisive, key=lambda note: note.id, default=None)
+    if last is None or last.body != _APPROVED_NOTE:
+        return ""
+    return last.created_at
+
+
 def _to_issue(found: _GitLabIssue) -> Issue:
-    return Issue(found.iid, found.title, found.description or "")
+    return Issue(
+        number=found.iid,
+        title=found.title,
+        text=found.description or "",
+        is_open=found.state == "opened",
+    )
 
 
 def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
@@ -284,6 +475,8 @@ def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
         base=found.target_branch,
         body=found.description or "",
         draft=found.draft,
+        labels=found.labels,
+        reviewers=tuple(user.username for user in found.reviewers or ()),
         merge_commit=merged_as if state is PullState.MERGED else "",
         queued=found.merge_when_pipeline_succeeds,
         # Other forges close a pull request whose branch was deleted; GitLab reports this status

@@ -1,7 +1,7 @@
 """Send requests to the API of a forge.
 
 Requests go to one host only and follow no redirects; time and response size are limited. Failures
-are classified by who can fix them.
+of the server are retried, then classified by who can fix them. Responses with an ETag are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -24,9 +24,16 @@ from phasegate.typed import read_json
 
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 16 * 1024**2
-MAX_PAGES = 20
-# Gitea's. A page with fewer entries is the last one.
-_SMALLEST_PAGE = 50
+MAX_PAGES = 100
+# 5xx responses of one call, and lost connections of one GET
+_MAX_RETRIES = 4
+_MAX_LOST_CONNECTIONS = 1
+_FIRST_BACKOFF_S = 0.2
+# A longer Retry-After is left to the caller
+_MAX_INLINE_WAIT_S = 5.0
+# Part of a token's rate limit that is left for merges and people
+_RESERVED_PART = 0.05
+_LOW_PART = 0.2
 _PART_BYTES = 64 * 1024
 _RATE_LIMIT_STATUSES = (429,)
 _TRANSIENT_STATUSES = (500, 502, 503, 504)
@@ -56,6 +63,56 @@ class HttpResponse(NamedTuple):
 
         line = " ".join(str(text or "").split())[:300]
         return "".join(character if character.isprintable() else "?" for character in line)
+
+
+class RateLimit(msgspec.Struct, frozen=True):
+    """What is left of the rate limit of a token, as the forge last reported it."""
+
+    limit: int
+    remaining: int
+    reset_at_s: float
+
+    @property
+    def is_low(self) -> bool:
+        return self.remaining < self.limit * _LOW_PART
+
+    def seconds_to_wait(self, now_s: float) -> float:
+        """Return how long polls must wait; 0 if enough is left."""
+        if self.remaining > self.limit * _RESERVED_PART:
+            return 0.0
+        return max(0.0, self.reset_at_s - now_s)
+
+
+class ResponseStore(Protocol):
+    """Keeps responses with an ETag, and the rate limit of the token that got them."""
+
+    def read(self, path: str) -> HttpResponse | None: ...
+
+    def write(self, path: str, response: HttpResponse) -> None: ...
+
+    def read_rate_limit(self, resource: str) -> RateLimit | None: ...
+
+    def write_rate_limit(self, resource: str, rate_limit: RateLimit) -> None: ...
+
+
+class MemoryStore:
+    """A `ResponseStore` for one process."""
+
+    def __init__(self) -> None:
+        self._responses: dict[str, HttpResponse] = {}
+        self._rate_limits: dict[str, RateLimit] = {}
+
+    def read(self, path: str) -> HttpResponse | None:
+        return self._responses.get(path)
+
+    def write(self, path: str, response: HttpResponse) -> None:
+        self._responses[path] = response
+
+    def read_rate_limit(self, resource: str) -> RateLimit | None:
+        return self._rate_limits.get(resource)
+
+    def write_rate_limit(self, resource: str, rate_limit: RateLimit) -> None:
+        self._rate_limits[resource] = rate_limit
 
 
 class ApiError(EnvironmentUnavailable):
@@ -91,29 +148,59 @@ class ForgeApi:
         page_query: Mapping[str, str],
         *,
         timeout_s: float = TIMEOUT_S,
+        store: ResponseStore | None = None,
+        wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Create a client; `page_query` requests the maximum page size."""
+        """Create a client; `page_query` requests the maximum page size.
+
+        `wait` is called between the retries of a request.
+        """
         self._url = url.rstrip("/")
         self._headers = dict(headers)
         self._page_query = page_query
         self._timeout_s = timeout_s
         self._opener = urllib.request.build_opener(_NoRedirect)
-        # Responses with an ETag: repeating an unchanged request is free
-        self._etag_cache: dict[str, HttpResponse] = {}
+        # Repeating an unchanged request with an ETag is free on most forges
+        self._store = store or MemoryStore()
+        self._wait = wait
 
     def get(self, path: str, type_: type[T], **query: str) -> T:
         return self.decode(self._get_cached(self._build_path(path, query)), type_)
 
+    def get_optional(self, path: str, type_: type[T], **query: str) -> T | None:
+        """Return None where the forge does not have it, or does not tell it to this token."""
+        try:
+            return self.get(path, type_, **query)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return None
+            raise
+
     def get_all(self, path: str, type_: type[T], **query: str) -> list[T]:
         """Return all items of a paginated list."""
+        pages = self.get_pages(path, list[type_], len, **query)  # type: ignore[valid-type]
+        return [item for page in pages for item in page]
+
+    def get_pages(
+        self, path: str, type_: type[T], count_items: Callable[[T], int], **query: str
+    ) -> list[T]:
+        """Return all pages of a paginated response."""
         found: list[T] = []
+        item_count = 0
+        last_body = b""
 
         for page in range(1, MAX_PAGES + 1):
             asked = self._build_path(path, {**query, **self._page_query, "page": str(page)})
             answer = self._get_cached(asked)
-            some: list[T] = self.decode(answer, list[type_])  # type: ignore[valid-type]
-            found += some
-            if not some or not self._has_more(answer, len(some)):
+            # A list without pages is the same for every number
+            if found and answer.body == last_body:
+                return found
+
+            last_body = answer.body
+            found.append(self.decode(answer, type_))
+            count = count_items(found[-1])
+            item_count += count
+            if not count or not self._has_more(answer, count, item_count):
                 return found
 
         raise ApiError(
@@ -130,15 +217,18 @@ class ForgeApi:
         accept: Sequence[int] = (),
         *,
         strip_suffix: str = "",
+        may_repeat: bool = True,
     ) -> HttpResponse:
         """Send a request with a JSON body and return the response.
 
         Statuses in `accept` are returned, not raised as errors. `strip_suffix` is removed from the
-        end of the API's URL for this request.
+        end of the API's URL for this request. `may_repeat` is False if a second request would make
+        a second thing, such as a comment.
         """
-        return self._check_status(
-            self._request(method, path, body, strip_suffix=strip_suffix), method, path, accept
+        answer = self._request_with_retries(
+            method, path, body, strip_suffix=strip_suffix, may_repeat=may_repeat
         )
+        return self._check_status(answer, method, path, accept)
 
     def decode(self, answer: HttpResponse, type_: type[T]) -> T:
         try:
@@ -150,7 +240,7 @@ class ForgeApi:
                 422,
             ) from error
 
-    def _has_more(self, response: HttpResponse, count: int) -> bool:
+    def _has_more(self, response: HttpResponse, count: int, item_count: int) -> bool:
         """Return True if there may be another page after this one."""
         link = response.headers.get("link")
         if link is not None:
@@ -160,7 +250,13 @@ class ForgeApi:
         if next_page is not None:
             return bool(next_page)
 
-        return count >= _SMALLEST_PAGE
+        total = response.headers.get("x-total-count", "")
+        if total.isdigit():
+            return item_count < int(total)
+
+        # Gitea's servers may have smaller pages than those that were asked for
+        asked = self._page_query.get("per_page", "")
+        return not asked.isdigit() or count >= int(asked)
 
     def _build_path(self, path: str, query: Mapping[str, str]) -> str:
         if query:
@@ -168,16 +264,76 @@ class ForgeApi:
         return path
 
     def _get_cached(self, path: str) -> HttpResponse:
-        before = self._etag_cache.get(path)
-        answer = self._request("GET", path, None, before.headers.get("etag", "") if before else "")
+        self._refuse_if_nearly_used_up()
+        before = self._store.read(path)
+        etag = before.headers.get("etag", "") if before else ""
+        answer = self._request_with_retries("GET", path, None, etag=etag)
         if answer.status == 304 and before is not None:
             return before
 
         answer = self._check_status(answer, "GET", path, ())
         if "etag" in answer.headers:
-            self._etag_cache[path] = answer
+            self._store.write(path, answer)
 
         return answer
+
+    def _refuse_if_nearly_used_up(self) -> None:
+        """Leave the rest of the token's rate limit to merges and to other programs."""
+        rate_limit = self._store.read_rate_limit("core")
+        wait_s = rate_limit.seconds_to_wait(time.time()) if rate_limit else 0.0
+        if wait_s:
+            raise TemporarilyUnavailable(
+                f"the rate limit of the token for {self._url} is nearly used up",
+                retry_after_s=min(wait_s, 3600.0),
+            )
+
+    def _request_with_retries(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        etag: str = "",
+        strip_suffix: str = "",
+        may_repeat: bool = True,
+    ) -> HttpResponse:
+        """Send a request; repeat it with back-off while the server fails."""
+        lost_connections = 0
+
+        for attempt in range(_MAX_RETRIES + 1):
+            backoff_s = _FIRST_BACKOFF_S * 2**attempt
+            try:
+                answer = self._request(method, path, body, etag, strip_suffix)
+            except TemporarilyUnavailable:
+                lost_connections += 1
+                if method != "GET" or lost_connections > _MAX_LOST_CONNECTIONS:
+                    raise
+                self._wait(backoff_s)
+                continue
+
+            self._note_rate_limit(answer)
+            wait_s = _retry_after_s(answer)
+            is_transient = answer.status in _TRANSIENT_STATUSES or wait_s is not None
+            wait_s = backoff_s if wait_s is None else max(wait_s, backoff_s)
+            is_last = attempt == _MAX_RETRIES or not may_repeat
+            if not is_transient or is_last or wait_s > _MAX_INLINE_WAIT_S:
+                return answer
+
+            self._wait(wait_s)
+
+        raise AssertionError("the last attempt returns or raises")
+
+    def _note_rate_limit(self, answer: HttpResponse) -> None:
+        # GitHub's header names, then GitLab's
+        for prefix in ("x-ratelimit-", "ratelimit-"):
+            values = [
+                answer.headers.get(prefix + name, "") for name in ("limit", "remaining", "reset")
+            ]
+            if all(value.isdigit() for value in values):
+                limit, remaining, reset = map(int, values)
+                resource = answer.headers.get(f"{prefix}resource", "core")
+                self._store.write_rate_limit(resource, RateLimit(limit, remaining, reset))
+                return
 
     def _request(
         self, method: str, path: str, body: object, etag: str = "", strip_suffix: str = ""

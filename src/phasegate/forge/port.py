@@ -41,22 +41,28 @@ class Issue(NamedTuple):
     number: int
     title: str
     text: str
+    is_open: bool = True
+    # GitHub and Gitea number pull requests like issues
+    is_pull: bool = False
 
 
 class Forge(Protocol):
     """One repository on a forge. Each call is safe to repeat."""
 
-    def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        """Return all pull requests from a branch of this repository.
+    # Whether `PullRequest.queued` tells if it is still in the merge queue
+    shows_queue: bool
 
-        Open ones come first, then newer ones.
-        """
+    def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
+        """Return the open pull requests from a branch of this repository, newer ones first."""
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open a pull request; None if the forge reports that one already exists."""
 
-    def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
-        """Update title, text and draft status of a pull request."""
+    def update_body(self, pull: PullRequest, body: str) -> PullRequest:
+        """Replace the text of a pull request; its title and draft status belong to people."""
+
+    def add_labels_and_reviewers(self, pull: PullRequest, spec: PullSpec) -> Sequence[str]:
+        """Add the labels and reviewers that are missing; return the problems, one line each."""
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
         """Return the current state of a pull request."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from phasegate.forge.gitea import Gitea
 from phasegate.forge.github import GitHub
 from phasegate.forge.gitlab import GitLab
-from phasegate.forge.http import ForgeApi
+from phasegate.forge.http import ForgeApi, ResponseStore
 from phasegate.forge.port import Forge, ForgeFactory
 
 
@@ -59,7 +60,15 @@ FORGES: Mapping[str, ForgeSpec] = {
 }
 
 
-def connect_forge(kind: str, url: str, repository: str, token: str) -> Forge:
+def connect_forge(
+    kind: str,
+    url: str,
+    repository: str,
+    token: str,
+    *,
+    store: ResponseStore | None = None,
+    wait: Callable[[float], object] = time.sleep,
+) -> Forge:
     """Return a client for a repository on a forge, authenticated with a token."""
     row = FORGES[kind]
     name, before = row.token_header
@@ -68,6 +77,5 @@ def connect_forge(kind: str, url: str, repository: str, token: str) -> Forge:
     else:
         address = url.rstrip("/") + row.api_path
 
-    return row.factory(
-        ForgeApi(address, {name: before + token}, dict([row.page_query])), repository
-    )
+    api = ForgeApi(address, {name: before + token}, dict([row.page_query]), store=store, wait=wait)
+    return row.factory(api, repository)

@@ -137,6 +137,8 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
             return f"merged into {after.base} at {commit[:12]}"
         case events.PullOpened(_, url, head):
             return f"{url} is at {head[:12]}"
+        case events.PullWaits(reason):
+            return f"the pull request waits: {_shorten(reason)}"
         case events.RemarksReceived(remarks):
             first = _shorten(remarks[0].finding)
             return f"{phase}: {len(remarks)} remarks on the pull request: {first}"
@@ -215,6 +217,8 @@ def render_package_event(package: str, event: package_events.AnyPackageEvent) ->
             return f"{package}: review verdict {verdict}"
         case package_events.PackagePublished(_, url):
             return f"{package}: pull request {url}"
+        case package_events.PackagePullWaits(reason):
+            return f"{package}: the pull request waits: {_shorten(reason)}"
         case package_events.PackageRemarksReceived(remarks):
             return f"{package}: {len(remarks)} remarks on the pull request: starting another round"
         case package_events.PackageHeld(reason):
@@ -263,9 +267,9 @@ def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str
                 f"  {branch}; the logs: phasegate show {workflow.phase} --log{command_suffix}",
                 then,
             )
-        case Stage.GATE_PASSED if feature.pull is not None and not feature.merged:
+        case Stage.GATE_PASSED if feature.pull is not None and feature.is_published:
             return (
-                f"{feature.pull.url}{WAITING_AT_FORGE_SUFFIX}",
+                workflow.reason or f"{feature.pull.url}{WAITING_AT_FORGE_SUFFIX}",
                 f"  then: phasegate run{command_suffix}, "
                 f"or phasegate sync{command_suffix} to poll once",
             )

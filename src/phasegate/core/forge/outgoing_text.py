@@ -70,9 +70,9 @@ def escape_for_forge(text: str) -> str:
     return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 
-def make_pull_title(name: str, text: str) -> str:
+def make_pull_title(text: str) -> str:
     """Return a title without text that triggers an action on a forge, such as closing an issue."""
-    return f"{name}: {defuse_triggers(' '.join(text.split()))}"
+    return defuse_triggers(" ".join(text.split()))
 
 
 def quote_untrusted(text: str) -> str:

@@ -7,18 +7,21 @@ request is not merged.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 import msgspec
 
-from phasegate.core.forge.outgoing_text import escape_for_forge, quote_untrusted
+from phasegate.core.forge.checks import CheckPolicy, CommitChecks, judge_checks
 
-# GitHub accepts 65 536 characters
-MAX_BODY_CHARS = 60_000
 MAX_REMARK_CHARS = 4_000
 MAX_REMARKS = 50
-_MARKER_PREFIX = "<!-- phasegate:"
+MAX_REMARK_ROUNDS = 5
+MARKER_PREFIX = "<!-- phasegate:"
+# Terminal control sequences; what is left of others is removed as unprintable
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_ADDRESSED = re.compile(r"(?<![\w@/.-])@phasegate\b", re.I)
+_TAB_COLUMNS = 4
 
 
 class PullState(StrEnum):
@@ -47,10 +50,22 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     body: str = ""
     draft: bool = False
+    labels: tuple[str, ...] = ()
+    # Accounts whose review was requested
+    reviewers: tuple[str, ...] = ()
     merge_commit: str = ""
     queued: bool = False
     # The pull request is open, but its branch was deleted
     is_branch_deleted: bool = False
+
+
+class RemarkKind(StrEnum):
+    """Where a remark was made. Talk is a request only if it addresses Phasegate."""
+
+    THREAD = "thread"
+    # Text of a review that requests changes
+    REVIEW = "review"
+    TALK = "talk"
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +76,8 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     # Whether the author may push to the repository
     may_write: bool
+    kind: RemarkKind = RemarkKind.TALK
+    is_bot: bool = False
     path: str = ""
     line: int = 0
     # Resolved, or outdated: its lines no longer exist
@@ -74,9 +91,11 @@ class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     pull: PullRequest
     review_decision: ReviewDecision = ReviewDecision.NOT_APPROVED
-    # None: still running, or unknown
-    checks_passed: bool | None = None
+    checks: CommitChecks = CommitChecks()
+    # None: the forge has not computed it yet
     mergeable: bool | None = None
+    # Why there is no approval, in words, if there is more to say than that
+    review_note: str = ""
     remarks: tuple[Remark, ...] = ()
 
 
@@ -87,6 +106,8 @@ class PullStep(StrEnum):
     FIX = "mend"
     MERGE = "merge"
     MERGED = "merged"
+    # The forge reports that it cannot be merged: see if there is a conflict
+    CONFLICT = "conflict"
     # The user has to decide
     STOP = "stop"
 
@@ -96,6 +117,27 @@ class PullDecision(msgspec.Struct, frozen=True):
     reason: str = ""
     remedy: str = ""
     remarks: tuple[Remark, ...] = ()
+    # While it waits: waiting alone will not help
+    needs_user: bool = False
+
+
+class PullRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that decide about a merge."""
+
+    auto_merge: bool
+    checks: CheckPolicy | tuple[str, ...] = CheckPolicy.ANY
+    max_remark_rounds: int = MAX_REMARK_ROUNDS
+
+
+class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done about a pull request so far."""
+
+    # Ids of the remarks that were already addressed
+    handled_remarks: Collection[str] = ()
+    # Rounds that remarks have caused
+    remark_rounds: int = 0
+    # This head was added to the merge queue
+    was_queued: bool = False
 
 
 def decide_pull_step(
@@ -103,13 +145,10 @@ def decide_pull_step(
     *,
     head: str,
     base: str,
-    handled_remarks: Collection[str],
-    auto_merge: bool,
+    progress: PullProgress,
+    rules: PullRules,
 ) -> PullDecision:
-    """Decide what to do about a pull request whose head must be the commit that we pushed.
-
-    `handled_remarks` are the ids of remarks that were already addressed.
-    """
+    """Decide what to do about a pull request whose head must be the commit that we pushed."""
     pull = snapshot.pull
     if pull.state is PullState.MERGED:
         return PullDecision(PullStep.MERGED, pull.merge_commit)
@@ -137,14 +176,41 @@ def decide_pull_step(
             remedy,
         )
 
-    if open_remarks := select_open_remarks(snapshot.remarks, handled_remarks):
-        return PullDecision(PullStep.FIX, f"{len(open_remarks)} remarks", remarks=open_remarks)
+    if open_remarks := select_open_remarks(snapshot.remarks, progress.handled_remarks):
+        return _decide_about_remarks(open_remarks, progress, rules)
 
-    wait_reason = _find_wait_reason(snapshot, auto_merge)
-    if wait_reason:
-        return PullDecision(PullStep.WAIT, wait_reason)
+    waiting = _find_wait_reason(snapshot, base, rules)
+    if progress.was_queued and not pull.queued:
+        reason = f"{pull.url} was removed from the merge queue"
+        if waiting is not None:
+            reason = f"{reason}: {waiting.reason}"
+        return PullDecision(
+            PullStep.STOP, reason, "see why on the forge; resolve to add it to the queue again"
+        )
 
-    return PullDecision(PullStep.MERGE)
+    if snapshot.mergeable is False and not pull.queued:
+        return PullDecision(
+            PullStep.CONFLICT,
+            waiting.reason if waiting else "the forge does not report it as mergeable",
+            needs_user=bool(waiting and waiting.needs_user),
+        )
+
+    return waiting or PullDecision(PullStep.MERGE)
+
+
+def _decide_about_remarks(
+    remarks: tuple[Remark, ...], progress: PullProgress, rules: PullRules
+) -> PullDecision:
+    """Start a round for new remarks, unless remarks have caused too many rounds already."""
+    if progress.remark_rounds < rules.max_remark_rounds:
+        return PullDecision(PullStep.FIX, f"{len(remarks)} remarks", remarks=remarks)
+
+    authors = ", ".join(dict.fromkeys(remark.author for remark in remarks))
+    return PullDecision(
+        PullStep.STOP,
+        f"remarks have caused {progress.remark_rounds} rounds, and there are new ones of {authors}",
+        "read them; resolve to allow more rounds, or resolve the threads on the forge first",
+    )
 
 
 def select_open_remarks(
@@ -157,34 +223,47 @@ def select_open_remarks(
         if remark.may_write
         and not remark.is_settled
         and remark.id not in handled_remarks
-        and _is_request(remark.text)
+        and _is_request(remark)
     )
     return tuple(sorted(open_remarks, key=lambda remark: remark.id))[:MAX_REMARKS]
 
 
-def _is_request(text: str) -> bool:
-    """Return whether a text asks for something. Phasegate's own replies do not."""
-    return bool(text.strip()) and _MARKER_PREFIX not in text
+def _is_request(remark: Remark) -> bool:
+    """Return whether a remark asks for something. Phasegate's own replies do not, nor does talk
+    that is not addressed to it.
+    """
+    text = remark.text
+    if not text.strip() or MARKER_PREFIX in text:
+        return False
+    if remark.kind is not RemarkKind.TALK:
+        return True
+
+    return not remark.is_bot and _ADDRESSED.search(text) is not None
 
 
-def _find_wait_reason(snapshot: PullRequestSnapshot, auto_merge: bool) -> str:
+def _find_wait_reason(
+    snapshot: PullRequestSnapshot, base: str, rules: PullRules
+) -> PullDecision | None:
+    """Return why a pull request waits; None if it may be merged as far as is known."""
     pull = snapshot.pull
+    verdict = judge_checks(snapshot.checks, rules.checks, base)
     if pull.queued:
-        return "it is in the merge queue"
-    if not auto_merge:
-        return "to be merged manually on the forge"
+        return PullDecision(PullStep.WAIT, "it is in the merge queue")
+    # Told first: reviewers wait for it, too
+    if verdict.passed is False:
+        return PullDecision(PullStep.WAIT, verdict.reason, needs_user=True)
+    if not rules.auto_merge:
+        return PullDecision(PullStep.WAIT, "to be merged manually on the forge")
     if pull.draft:
-        return "it is a draft"
+        return PullDecision(PullStep.WAIT, "it is a draft")
     if snapshot.review_decision is not ReviewDecision.APPROVED:
-        return str(snapshot.review_decision)
-    if snapshot.checks_passed is False:
-        return "checks on the forge have failed"
-    if snapshot.checks_passed is None:
-        return "checks on the forge have not finished"
+        return PullDecision(PullStep.WAIT, snapshot.review_note or str(snapshot.review_decision))
+    if verdict.passed is not True:
+        return PullDecision(PullStep.WAIT, verdict.reason, needs_user=verdict.needs_user)
     if snapshot.mergeable is not True:
-        return "the forge does not report it as mergeable"
+        return PullDecision(PullStep.WAIT, "the forge does not report it as mergeable")
 
-    return ""
+    return None
 
 
 def format_remark_finding(remark: Remark) -> str:
@@ -194,66 +273,20 @@ def format_remark_finding(remark: Remark) -> str:
     else:
         location = remark.path or "the pull request"
 
-    text = "\n".join(f"> {line}" for line in remark.text[:MAX_REMARK_CHARS].splitlines())
-    return f"Remark of {remark.author} at {location}:\n{text}"
+    lines = remark.text[:MAX_REMARK_CHARS].splitlines()
+    text = "\n".join(f"> {_clean_line(line)}" for line in lines)
+    return f"{_clean_line(f'Remark of {remark.author} at {location}:')}\n{text}"
 
 
-class PullBodyParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of the body of a pull request."""
-
-    # Hidden line that identifies our pull request
-    marker: str
-    description: str
-    # Reference to an issue
-    issue: str = ""
-    # Columns: requirement, packages, commits, tests
-    requirements: Sequence[tuple[str, str, str, str]] = ()
-    # Columns: gate, outcome, phase
-    gates: Sequence[tuple[str, str, str]] = ()
-    # Columns: package, title, commit
-    packages: Sequence[tuple[str, str, str]] = ()
-    cost: str = ""
-    chain: str = ""
+def _clean_line(line: str) -> str:
+    """Return a line without tabs, terminal sequences and other unprintable characters."""
+    expanded = _TERMINAL_SEQUENCE.sub("", line).expandtabs(_TAB_COLUMNS)
+    return "".join(letter for letter in expanded if letter.isprintable())
 
 
 def build_marker(store: str, slug: str) -> str:
     """Return the hidden line that identifies Phasegate's own pull request of a branch."""
-    return f"{_MARKER_PREFIX}{store}/{slug} -->"
-
-
-def render_pull_body(parts: PullBodyParts) -> str:
-    """Render the body of a pull request: evidence first, text of agents without markup."""
-    sections = [
-        "## What was asked\n\n" + quote_untrusted(parts.description),
-        f"Refers to {parts.issue}." if parts.issue else "",
-        _render_table(
-            "Requirements", ("requirement", "packages", "commits", "tests"), parts.requirements
-        ),
-        _render_table("Work packages", ("package", "title", "commit"), parts.packages),
-        _render_table("Gates", ("gate", "outcome", "phase"), parts.gates),
-        f"Cost: {parts.cost}." if parts.cost else "",
-        f"Audit chain: `{parts.chain}` (`phasegate audit verify`)." if parts.chain else "",
-    ]
-
-    text = "\n\n".join(section for section in sections if section)
-    max_chars = MAX_BODY_CHARS - len(parts.marker) - 20
-    if len(text) > max_chars:
-        text = f"{text[:max_chars]}\n\n(cut)"
-
-    return f"{text}\n\n{parts.marker}\n"
-
-
-def _render_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(_render_cell(field) for field in row)} |" for row in rows]
-    if not lines:
-        return ""
-    return "\n".join(
-        [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines]
-    )
-
-
-def _render_cell(text: str) -> str:
-    return escape_for_forge(" ".join(text.split())).replace("|", "\\|")[:300]
+    return f"{MARKER_PREFIX}{store}/{slug} -->"
 
 
 _ISSUE = re.compile(r"Issue (\d+): ")

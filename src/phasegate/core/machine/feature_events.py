@@ -239,6 +239,16 @@ class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
     head: str
 
 
+class PullWaits(FeatureEvent, frozen=True, tag="pull-waits"):
+    """The pull request waits for another reason than before."""
+
+    reason: str
+    # It is in the merge queue
+    queued: bool = False
+    # Waiting alone will not help
+    needs_user: bool = False
+
+
 class RemarksReceived(FeatureEvent, frozen=True, tag="remarked"):
     """Reviewers asked for changes on the pull request."""
 
@@ -277,6 +287,7 @@ AnyFeatureEvent = (
     | NotMerged
     | SentBack
     | PullOpened
+    | PullWaits
     | RemarksReceived
     | Completed
 )

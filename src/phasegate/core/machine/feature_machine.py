@@ -288,7 +288,7 @@ def _resolve_after_gate(feature: Feature) -> Feature:
     if next_step == (Step.MERGE,):
         return replace_fields(feature, evaluated_commit="")
     if next_step in ((Step.PUBLISH,), (Step.AWAIT,)):
-        return replace_fields(feature, evaluated_commit="", todo=FORGE_STEPS)
+        return replace_fields(feature, evaluated_commit="", todo=FORGE_STEPS, remark_rounds=0)
 
     if next_step == (Step.ARCHIVE,):
         archived = feature.archive_round

@@ -91,10 +91,14 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
                 replace_fields(
                     _set_reason(feature, url + WAITING_AT_FORGE_SUFFIX),
                     pull=event,
+                    pull_wait=None,
                     evaluated_commit=head,
                     unanswered=0,
                 )
             )
+        case events.PullWaits(reason) if due is Step.AWAIT and feature.pull is not None:
+            published = f"{feature.pull.url}{WAITING_AT_FORGE_SUFFIX}"
+            return replace_fields(_set_reason(feature, f"{reason}; {published}"), pull_wait=event)
         case events.RemarksReceived() if due is Step.AWAIT:
             return _after_remarks(feature, event)
         case events.Completed() if due is Step.CLEAN_UP:
@@ -398,6 +402,7 @@ def _after_remarks(feature: Feature, event: events.RemarksReceived) -> Feature:
         remarks=(*feature.remarks, *new),
         unanswered=len(new),
         findings=findings,
+        remark_rounds=feature.remark_rounds + 1,
     )
 
     if not feature.can_fix:

@@ -8,7 +8,13 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.core.answer.vocabulary import Verdict
-from phasegate.core.machine.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened
+from phasegate.core.machine.feature_events import (
+    FeatureLimits,
+    JobStarted,
+    PhasePlan,
+    PullOpened,
+    PullWaits,
+)
 from phasegate.core.machine.package_events import AcceptedRemark
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.phase_transitions import Workflow
@@ -143,6 +149,15 @@ class Feature(msgspec.Struct, frozen=True):
     # All accepted remarks; the last `unanswered` ones have no reply yet
     remarks: tuple[AcceptedRemark, ...] = ()
     unanswered: int = 0
+    # Why the pull request waits, since it was published
+    pull_wait: PullWaits | None = None
+    # Rounds that remarks have caused, since the user's last order
+    remark_rounds: int = 0
+
+    @property
+    def is_published(self) -> bool:
+        """Return True if a pull request is open, as far as is known."""
+        return self.pull is not None and not self.merged
 
     @property
     def phase(self) -> PhasePlan:

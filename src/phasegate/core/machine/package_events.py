@@ -192,6 +192,16 @@ class PackagePublished(PackageEvent, frozen=True, tag="published"):
     commit: str
 
 
+class PackagePullWaits(PackageEvent, frozen=True, tag="pull-waits"):
+    """The pull request waits for another reason than before."""
+
+    reason: str
+    # It is in the merge queue
+    queued: bool = False
+    # Waiting alone will not help
+    needs_user: bool = False
+
+
 class PackageRemarksReceived(PackageEvent, frozen=True, tag="remarked"):
     """Reviewers asked for changes on the pull request."""
 
@@ -239,6 +249,7 @@ AnyPackageEvent = (
     | AttemptSelected
     | Reviewed
     | PackagePublished
+    | PackagePullWaits
     | PackageRemarksReceived
     | PackageHeld
     | PackageMerged

@@ -98,6 +98,8 @@ def apply_package_event(run: PackageRun, event: events.AnyPackageEvent) -> Packa
             return _after_publication(run, event)
         case events.PackageRemarksReceived(remarks) if run.step is PackageStep.AWAIT:
             return _after_remarks(run, remarks)
+        case events.PackagePullWaits() if run.step is PackageStep.AWAIT:
+            return replace(run, pull_request=replace(run.pull_request, wait=event))
         case events.PackageHeld() if run.step in PACKAGE_FORGE_STEPS:
             return _block(run, event.reason, event.remediation, is_held=True)
         case events.PackageMerged() if run.step in (PackageStep.MERGE, PackageStep.AWAIT):
@@ -510,7 +512,7 @@ def _ask_reviewer_again(run: PackageRun, unanswered: list[str]) -> PackageRun:
 
 def _after_publication(run: PackageRun, published: events.PackagePublished) -> PackageRun:
     """Continue with the review, or wait for the merge if this commit has already passed it."""
-    pull_request = replace(run.pull_request, published=published, unanswered=0)
+    pull_request = replace(run.pull_request, published=published, unanswered=0, wait=None)
     run = _start_review(replace(run, pull_request=pull_request))
     if run.review.passed_commit == run.commit:
         return replace(run, step=PackageStep.AWAIT)

@@ -153,6 +153,8 @@ class PullRequestProgress(msgspec.Struct, frozen=True):
     # Remarks of reviewers that rounds addressed; the last `unanswered` ones have no reply yet
     remarks: tuple[events.AcceptedRemark, ...] = ()
     unanswered: int = 0
+    # Why it waits, since it was published
+    wait: events.PackagePullWaits | None = None
 
 
 class Blocker(msgspec.Struct, frozen=True):

@@ -39,7 +39,11 @@ from phasegate.engine.journal.feature import (
     open_feature_journal,
 )
 from phasegate.engine.journal.package import read_planned_packages
-from phasegate.engine.notify.notifier import notify_failure, notify_feature_end
+from phasegate.engine.notify.notifier import (
+    notify_failure,
+    notify_feature_end,
+    notify_pull_request,
+)
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.feature_merge import list_work_names, remove_checkouts
@@ -47,6 +51,7 @@ from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.errors import Interrupted, PhasegateError, StateConflict
 from phasegate.storage.journal_store import Store
 from phasegate.storage.lock import feature_lock, named_lock
+from phasegate.storage.record import WritableStore
 from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
 from phasegate.workspace.repository import exclude_folder_from_git
 
@@ -266,13 +271,21 @@ class _FeatureDriver:
                 write_receipt(self._project, self._context.record, self._journal)
                 self._loop.run_step()
             case Step.PUBLISH | Step.AWAIT:
-                return self._forge_poller.poll() or self._forge_poller.wait_for_next_poll()
+                return self._poll_forge() or self._forge_poller.wait_for_next_poll()
             case _:
                 self._run_plain_step(step)
 
         if step is Step.GATE:
             self._context.record.anchor()
         return not (self._options.stop_at_gates and step is Step.GATE)
+
+    def _poll_forge(self) -> bool:
+        """Poll the forge once; notify the user of what needs them."""
+        before = self._feature
+        has_progress = self._forge_poller.poll()
+        if has_progress and isinstance(self._context.record, WritableStore):
+            notify_pull_request(self._project, self._context.record, before, self._feature)
+        return has_progress
 
     def _run_plain_step(self, step: Step) -> None:
         self._loop.run_step()

@@ -11,17 +11,28 @@ from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.package_steps import uses_package_pull_requests
+from phasegate.storage.lock import named_lock
+from phasegate.storage.lock_holder import find_live_holder
+
+# How long another `sync` may take to start the workflows of new issues
+_MAX_SYNC_S = 600.0
 
 
 def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
     """Start a workflow for every open issue with a label in `issue_workflows` that has none yet.
 
-    Return the new features. They are not run.
+    Return the new features. They are not run. A lock makes sure that another process does not start
+    the same ones.
     """
-    workflows = project.config.forge.issue_workflows
-    if not workflows:
+    if not project.config.forge.issue_workflows:
         return []
 
+    with named_lock(project.location.locks_folder, "sync", _MAX_SYNC_S, project.stop):
+        return _start_labelled_issues(project, store)
+
+
+def _start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
+    workflows = project.config.forge.issue_workflows
     forge = open_forge(project).forge
     started = []
     features = (read_feature(store, slug) for slug in store.features())
@@ -40,6 +51,11 @@ def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
                 )
 
     return started
+
+
+def is_run_elsewhere(project: Project, slug: str) -> bool:
+    """Return True if another process runs a feature."""
+    return find_live_holder(project.location.locks_folder, slug) is not None
 
 
 def list_features_at_forge(project: Project, store: RunRecord) -> list[str]:

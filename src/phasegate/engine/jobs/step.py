@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.plan.acceptance import SealedTests
 from phasegate.core.workflow.spending import Spending
@@ -44,6 +45,14 @@ class TrailNote(NamedTuple):
     entry: TrailEvent
 
 
+class PackageReview(NamedTuple):
+    """The verdict of a reviewing agent on a package."""
+
+    package: str
+    verdict: Verdict
+    findings: str
+
+
 class StepContext(NamedTuple):
     """The facts from the record that a step may use."""
 
@@ -72,6 +81,8 @@ class StepContext(NamedTuple):
     acceptance: SealedTests | None = None
     # Content of state.json for this feature
     state_json: str = ""
+    # Reviews of the packages of a feature, oldest first: package, verdict and findings
+    reviews: tuple[PackageReview, ...] = ()
     # Answers of the user to questions of the agents
     user_answers: tuple[str, ...] = ()
 

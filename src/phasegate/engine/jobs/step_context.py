@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from phasegate.core.audit.trail import TrailEvent
-from phasegate.core.machine.package_events import AttemptSelected, PackageJobStarted
+from phasegate.core.machine.package_events import AttemptSelected, PackageJobStarted, Reviewed
 from phasegate.core.plan.acceptance import AcceptanceSeal, SealedTests, find_due_requirements
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.phase_transitions import build_state_view
-from phasegate.engine.jobs.step import CHECKS_RAN, StepContext, UnitWorker
+from phasegate.engine.jobs.step import CHECKS_RAN, PackageReview, StepContext, UnitWorker
 from phasegate.engine.journal.artifacts import (
     ARTIFACT_WRITTEN,
     StoredArtifact,
@@ -67,6 +67,8 @@ class StepContextReader:
         self._jobs: dict[str, JobRow] = {}
         # The implementers of the last round of a package, by the index of their agent
         self._implementers: dict[int, PackageJobStarted] = {}
+        # The reviews of all packages of a feature
+        self._reviews: list[PackageReview] = []
         self._handlers = {
             PLAN_LOADED: self._on_plan_loaded,
             SCOPE_ALLOWED: self._on_scope_allowed,
@@ -111,6 +113,7 @@ class StepContextReader:
             packages=tuple(self._record.packages(self._slug)),
             spent=self._record.total_spent(self._slug),
             chain_head=self._record.chain_head().hash,
+            reviews=tuple(self._reviews),
             check_entries=tuple(self._check_entries),
         )
 
@@ -175,6 +178,11 @@ class StepContextReader:
     def _on_package_step(self, recorded: RecordedEvent) -> None:
         """Track the last implementers of a package; after a contest, the selected attempt."""
         payload = recorded.payload
+        if not self._package and b"reviewed" in payload:
+            package, event = read_package_step(payload)
+            if isinstance(event, Reviewed):
+                self._reviews.append(PackageReview(package, event.verdict, event.findings))
+
         if not self._package or (b"job-started" not in payload and b"attempt-taken" not in payload):
             return
 

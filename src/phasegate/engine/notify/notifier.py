@@ -71,6 +71,10 @@ def notify_feature_end(
 
     `fleet_option` is appended to the suggested commands.
     """
+    if feature.is_published and feature.workflow.stage is Stage.GATE_PASSED:
+        # `notify_pull_request` says what it waits for
+        return
+
     workflow = feature.workflow
     is_last = workflow.stage is Stage.GATE_PASSED and workflow.is_last_phase
     outcome = "last gate passed" if is_last else _STAGE_TEXTS[workflow.stage]
@@ -85,6 +89,26 @@ def notify_feature_end(
         ),
     )
     _record_and_send(project, store, workflow.feature, "", message)
+
+
+def notify_pull_request(
+    project: Project, store: WritableStore, before: Feature, after: Feature
+) -> None:
+    """Notify the user that a pull request was opened, or that it waits for the user."""
+    pull, wait = after.pull, after.pull_wait
+    if pull is None or after.merged:
+        return
+
+    slug = after.workflow.feature
+    command = f"phasegate run{make_feature_option(store, slug)}"
+    if before.pull is None or before.pull.number != pull.number:
+        message = _Message(USER_NEEDED, "pull request opened", pull.url, command)
+    elif wait is not None and wait.needs_user and wait != before.pull_wait:
+        message = _Message(USER_NEEDED, "pull request waits", f"{wait.reason}: {pull.url}", command)
+    else:
+        return
+
+    _record_and_send(project, store, slug, "", message)
 
 
 def notify_package_end(project: Project, store: WritableStore, report: PackageReport) -> None:

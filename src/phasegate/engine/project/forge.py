@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 from phasegate.core.credentials import find_forge_token_refusal
 from phasegate.core.forge.address import ForgeAddress, parse_remote_address
 from phasegate.core.forge.pull_request import issue_to_description
 from phasegate.engine.project.project import Project
-from phasegate.errors import ConfigError, EnvironmentUnavailable
+from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.forge.port import Forge
 from phasegate.forge.registry import FORGES, ForgeSpec, connect_forge
+from phasegate.forge.stored_responses import StoredResponses
 from phasegate.git import read_credential
 from phasegate.sandbox.environment import filter_search_path
 from phasegate.sandbox.run_program import find_program, run_program
 from phasegate.workspace.remote import Remote, read_remote_url
+
+# In the user's state directory: repositories of one token share its rate limit
+_RESPONSES_FOLDER = "forge-responses"
 
 
 class ForgeConnection(NamedTuple):
@@ -53,14 +59,40 @@ def open_forge(project: Project) -> ForgeConnection:
     row = FORGES[kind]
     token = _find_token(row, settings.token_env, ForgeAddress(address, repository, kind), url)
 
-    return ForgeConnection(
-        connect_forge(kind, address, repository, token), Remote(url, row.git_user, token)
+    forge = _connect_once(
+        kind=kind,
+        url=address,
+        repository=repository,
+        token=token,
+        folder=project.location.state_home / _RESPONSES_FOLDER,
+        stop=project.stop,
+    )
+    return ForgeConnection(forge, Remote(url, row.git_user, token))
+
+
+@lru_cache(maxsize=8)
+def _connect_once(
+    *, kind: str, url: str, repository: str, token: str, folder: Path, stop: Event
+) -> Forge:
+    """Return the client of a forge, which all steps of a process share."""
+    return connect_forge(
+        kind,
+        url,
+        repository,
+        token,
+        store=StoredResponses(folder, url, token),
+        wait=stop.wait,
     )
 
 
 def read_issue_description(project: Project, number: int) -> str:
     """Return the text of an issue as the description of a feature."""
     issue = open_forge(project).forge.fetch_issue(number)
+    if issue.is_pull:
+        raise StateConflict(f"#{number} is a pull request, not an issue", "give an issue's number")
+    if not issue.is_open:
+        raise StateConflict(f"issue #{number} is closed", "reopen it on the forge, then run again")
+
     return issue_to_description(issue.number, issue.title, issue.text)
 
 

@@ -108,7 +108,15 @@ def _try_feature_merge(
         return Merged(merge.commit)
 
     if isinstance(merge, MergeConflict):
-        return _handle_conflict(branch, feature, delivery.original, merge.paths)
+        return handle_conflict(
+            branch=branch,
+            feature=feature,
+            source=delivery.original,
+            base_tip=project.refs.fetch(base)[base],
+            paths=merge.paths,
+            remedy=f"merge them: git switch {branch.name} && git merge {base}, fix the conflicts, "
+            f"git commit, git switch {base}; then resolve to retry the merge",
+        )
 
     if changed_later := branch.list_changes_since(
         feature.evaluated_commit,
@@ -197,8 +205,14 @@ def _find_contained_commit(repository: Repository, base_tip: str, delivery: Deli
     return next((commit for commit in commits if is_ancestor(repository, commit, base_tip)), "")
 
 
-def _handle_conflict(
-    branch: FeatureBranch, feature: Feature, source: str, paths: tuple[str, ...]
+def handle_conflict(
+    *,
+    branch: FeatureBranch,
+    feature: Feature,
+    source: str,
+    base_tip: str,
+    paths: tuple[str, ...],
+    remedy: str,
 ) -> NotMerged | SentBack | None:
     """Let an agent merge conflicting files, once; then the user has to do it.
 
@@ -208,16 +222,11 @@ def _handle_conflict(
     project = branch.project
     repository = project.repository
     base = feature.base
-    base_tip = project.refs.fetch(base)[base]
     names = ", ".join(paths)
     subjects = list_merged_subjects(repository, source, base_tip)
     reason = (
         f"{branch.name} and {base} changed the same lines: {names}; "
         f"merged since it started: {format_merged(subjects)}"
-    )
-    remedy = (
-        f"merge them: git switch {branch.name} && git merge {base}, fix the conflicts, git commit, "
-        f"git switch {base}; then resolve to retry the merge"
     )
     is_own = any(path.startswith(f"{branch.folder}/") for path in paths)
     if feature.sent_back or not feature.can_fix or is_own:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import format_names
 from phasegate.core.forge.outgoing_text import make_pull_title
-from phasegate.core.forge.pull_request import (
-    PullBodyParts,
-    find_issue_reference,
-    render_pull_body,
-)
+from phasegate.core.forge.pull_body import PullBodyParts, render_pull_body
+from phasegate.core.forge.pull_request import find_issue_reference
 from phasegate.core.machine.feature_events import (
     AnyFeatureEvent,
     Merged,
     NotMerged,
     PullOpened,
+    PullWaits,
     RemarksReceived,
     SentBack,
 )
 from phasegate.core.machine.feature_state import Feature, Step
+from phasegate.core.plan.delivery import shorten_subject
+from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.checks.phase_commands import check_merge
 from phasegate.engine.jobs.step import StepContext, StepResult
@@ -30,8 +31,16 @@ from phasegate.engine.project.project import Project
 from phasegate.engine.steps.delivery import Delivery, list_archive_paths, prepare_delivery
 from phasegate.engine.steps.feature_merge import (
     check_commit_hooks,
+    handle_conflict,
     handle_failed_merge_checks,
     skipped_hook_notices,
+)
+from phasegate.engine.steps.pull_description import (
+    list_command_rows,
+    list_pull_files,
+    list_review_findings,
+    list_risks,
+    select_summary,
 )
 from phasegate.engine.steps.pull_request import (
     PullRequestSteps,
@@ -49,6 +58,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
 
     published = PullOpened
     remarks_received = RemarksReceived
+    waits = PullWaits
     merged = Merged
     held = NotMerged
 
@@ -58,6 +68,8 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         self._branch = FeatureBranch(project, feature.workflow.feature)
         self._description = feature.description or feature.workflow.type
         self._delivery = self._prepare_delivery(project)
+        # Of the merged tree
+        self._evidence: Evidence | None = None
         if isinstance(self._delivery, Delivery):
             head = self._delivery.commit
         elif feature.pull is not None:
@@ -70,11 +82,16 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
             branch=self._branch.name,
             head=head,
             base=feature.base,
-            title=make_pull_title(self._branch.slug, self._description),
+            title=make_pull_title(self._make_title()),
             status=f"{len(feature.plan)} gates passed",
             remarks=feature.remarks,
             unanswered=feature.unanswered,
+            remark_rounds=feature.remark_rounds,
         )
+        if feature.pull_wait is not None:
+            target = target._replace(
+                wait_reason=feature.pull_wait.reason, was_queued=feature.pull_wait.queued
+            )
         if feature.pull is not None:
             target = target._replace(
                 number=feature.pull.number,
@@ -83,6 +100,11 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
             )
 
         super().__init__(project, target, context.started_at)
+
+    def _make_title(self) -> str:
+        if isinstance(self._delivery, Delivery):
+            return self._delivery.title
+        return shorten_subject(self._description)
 
     def _prepare_delivery(self, project: Project) -> Delivery | NotMerged | None:
         """Prepare the commits to publish; None while the pull request is only polled."""
@@ -144,10 +166,16 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
 
         merge = merge_trees(repository, tip, head)
         if merge.conflicts:
-            return NotMerged(
-                f"{branch} and {base} changed the same lines: {', '.join(merge.conflicts)}",
-                f"merge the forge's {base} into {branch} and fix the conflicts, then resolve",
+            conflict = handle_conflict(
+                branch=self._branch,
+                feature=self._feature,
+                source=self._branch.read_head(),
+                base_tip=tip,
+                paths=merge.conflicts,
+                remedy=f"merge the forge's {base} into {branch} and fix the conflicts, "
+                "then resolve",
             )
+            return conflict or self._moved_during_checks()
 
         signature = self.project.make_signature()
         commit = write_tree_commit(
@@ -156,6 +184,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         evidence = check_merge(
             self.project, self._branch.slug, tip, commit, self._context.acceptance
         )
+        self._evidence = evidence
         if not evidence.failures:
             return None
 
@@ -166,9 +195,21 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
             source=self._branch.read_head(),
             evidence=evidence,
         )
-        return result or NotMerged(
-            f"{branch} was moved during the checks", "check who moved it, then resolve"
+        return result or self._moved_during_checks()
+
+    def _moved_during_checks(self) -> NotMerged:
+        return NotMerged(
+            f"{self.target.branch} was moved during the checks", "check who moved it, then resolve"
         )
+
+    def handle_conflict(self) -> StepResult[AnyFeatureEvent]:
+        repository = self.project.repository
+        tip = fetch_branch(repository, self.remote, self.target.base)
+        if not tip or not merge_trees(repository, tip, self.target.head).conflicts:
+            return StepResult(())
+
+        stop = self._check_merged_tree()
+        return StepResult((stop,) if stop else ())
 
     def check_before_merge(self) -> StepResult[AnyFeatureEvent]:
         """Check the head with new commits of the base; a merge queue does that itself."""
@@ -193,12 +234,31 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         if spent.tokens:
             cost = f"{spent.tokens} tokens, {spent.cost_usd:.2f} USD, as reported by the agents"
 
+        summary = specification = ""
+        if isinstance(self._delivery, Delivery):
+            summary = select_summary(self._delivery.message)
+            if self._delivery.commit != self._delivery.code:
+                specification = self._branch.document_path
+
+        planned = parse_planned_packages(self._branch.slug, self._context.package_documents)
+        packages = [one.package for one in planned.values()]
+        requirements = [*_requirement_rows(packages, commits)]
+        untested = [row[0] for row in requirements if not row[3]]
+        # Fetched by the check of the merged tree
+        tip = fetch_branch(self.project.repository, self.remote, self.target.base)
+
         return render_pull_body(
             PullBodyParts(
                 marker=self.marker,
                 description=self._description,
+                summary=summary,
                 issue=find_issue_reference(feature.description),
-                requirements=[*self._requirement_rows(commits)],
+                specification=specification,
+                changes=list_pull_files(self.project.repository, tip, self.target.head, packages),
+                requirements=requirements,
+                commands=[*list_command_rows(self._evidence)],
+                findings=[*list_review_findings(self._context.reviews)],
+                risks=[*list_risks(self._context, untested, self._evidence)],
                 packages=[*self._package_rows(commits)],
                 gates=[(gate_name(phase.key), "passed", phase.key) for phase in feature.plan],
                 cost=cost,
@@ -217,17 +277,17 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         for row in self._context.packages:
             yield row.id, f"{row.title} ({row.state}, round {row.round})", commits[row.id]
 
-    def _requirement_rows(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-        """Yield each requirement with the packages, commits and tests that cover it."""
-        planned = parse_planned_packages(self._branch.slug, self._context.package_documents)
-        packages = [one.package for one in planned.values()]
 
-        for name in dict.fromkeys(name for one in packages for name in one.requirements):
-            covering = [one for one in packages if name in one.requirements]
-            tests = dict.fromkeys(path for one in covering for path in one.deliverables.tests)
-            names = [one.work_package_id for one in covering]
-            heads = filter(None, (commits.get(package, "") for package in names))
-            yield name, ", ".join(names), ", ".join(heads), ", ".join(tests)
+def _requirement_rows(
+    packages: Sequence[WorkPackage], commits: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each requirement with the packages, commits and tests that cover it."""
+    for name in dict.fromkeys(name for one in packages for name in one.requirements):
+        covering = [one for one in packages if name in one.requirements]
+        tests = dict.fromkeys(path for one in covering for path in one.deliverables.tests)
+        names = [one.work_package_id for one in covering]
+        heads = filter(None, (commits.get(package, "") for package in names))
+        yield name, ", ".join(names), ", ".join(heads), ", ".join(tests)
 
 
 def delete_feature_branch(project: Project, feature: Feature) -> tuple[str, ...]:

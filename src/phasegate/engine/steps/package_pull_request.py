@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from phasegate.core.forge.outgoing_text import make_pull_title
-from phasegate.core.forge.pull_request import PullBodyParts, render_pull_body
+from phasegate.core.forge.pull_body import PullBodyParts, render_pull_body
 from phasegate.core.machine.package_events import (
     AnyPackageEvent,
     PackageHeld,
     PackageMerged,
     PackagePublished,
+    PackagePullWaits,
     PackageRemarksReceived,
 )
 from phasegate.core.machine.package_state import PackageRun, PackageStep
@@ -22,7 +23,7 @@ from phasegate.engine.steps.pull_request import (
     delete_remote_branch,
 )
 from phasegate.engine.steps.workplace import PackageWorkspace
-from phasegate.workspace.merge import PreparedMerge
+from phasegate.workspace.merge import PreparedMerge, merge_trees
 from phasegate.workspace.refs import BRANCH_PREFIX, advance_branch
 from phasegate.workspace.remote import fetch_branch
 from phasegate.workspace.repository import is_ancestor, read_refs
@@ -44,6 +45,7 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
 
     published = PackagePublished
     remarks_received = PackageRemarksReceived
+    waits = PackagePullWaits
     merged = PackageMerged
     held = PackageHeld
 
@@ -57,9 +59,7 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
             branch=package.branch,
             head=run.commit,
             base=f"feat/{package.feature_slug}",
-            title=make_pull_title(
-                f"{package.feature_slug} {package.work_package_id}", package.title
-            ),
+            title=make_pull_title(f"{package.work_package_id}: {package.title}"),
             status="the manifest passed",
             remarks=run.pull_request.remarks,
             unanswered=run.pull_request.unanswered,
@@ -69,6 +69,11 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
                 number=run.pull_request.published.number,
                 url=run.pull_request.published.url,
                 published_head=run.pull_request.published.commit,
+            )
+
+        if run.pull_request.wait is not None:
+            target = target._replace(
+                wait_reason=run.pull_request.wait.reason, was_queued=run.pull_request.wait.queued
             )
 
         super().__init__(workspace.project, target, context.started_at)
@@ -127,6 +132,13 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
                 "check where it is checked out, then resolve",
             )
         return None
+
+    def handle_conflict(self) -> StepResult[AnyPackageEvent]:
+        repository = self.project.repository
+        tip = fetch_branch(repository, self.remote, self.target.base)
+        if not tip or not merge_trees(repository, tip, self.target.head).conflicts:
+            return StepResult(())
+        return self.check_before_merge()
 
     def check_before_merge(self) -> StepResult[AnyPackageEvent]:
         """Check the package on top of the packages that were merged before it."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from phasegate.core.forge.pull_body import replace_own_part
 from phasegate.core.forge.pull_request import (
+    PullDecision,
+    PullProgress,
     PullRequest,
-    PullState,
+    PullRules,
     PullStep,
     build_marker,
     decide_pull_step,
@@ -25,12 +28,14 @@ from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome, PullSpec
+from phasegate.storage.lock import named_lock
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.remote import PushResult, fetch_branch, get_remote_branch, push_branch
 from phasegate.workspace.repository import Repository, is_ancestor, resolve_commit
 from phasegate.workspace.tree_diff import resolve_tree
 
 _MAX_TITLE_CHARS = 120
+_MAX_LOOK_S = 600.0
 
 E = TypeVar("E")
 
@@ -60,6 +65,11 @@ class PullTarget(NamedTuple):
     number: int = 0
     url: str = ""
     published_head: str = ""
+    # Rounds that remarks have caused, since the user's last order
+    remark_rounds: int = 0
+    # The last recorded reason for waiting
+    wait_reason: str = ""
+    was_queued: bool = False
 
 
 class PullRequestSteps(ABC, Generic[E]):
@@ -70,6 +80,8 @@ class PullRequestSteps(ABC, Generic[E]):
 
     published: Callable[[int, str, str], E]
     remarks_received: Callable[[tuple[AcceptedRemark, ...]], E]
+    # Arguments: reason, whether it is queued, whether it needs the user
+    waits: Callable[[str, bool, bool], E]
     merged: Callable[[str], E]
     held: Callable[[str, str], E]
 
@@ -96,6 +108,12 @@ class PullRequestSteps(ABC, Generic[E]):
     def check_before_merge(self) -> StepResult[E]:
         """Check the head merged into the base. Events in the result stop the merge."""
 
+    @abstractmethod
+    def handle_conflict(self) -> StepResult[E]:
+        """Send a conflict with the base to an agent, or stop. The result has no event if there is
+        no conflict.
+        """
+
     def publish_notices(self) -> tuple[str, ...]:
         """Return notices for the user about the publication of the pull request."""
         return ()
@@ -115,15 +133,22 @@ class PullRequestSteps(ABC, Generic[E]):
         if problem := self.push(target.branch, target.head, target.published_head):
             return self.hold(problem)
 
-        pull = self._ensure_pull_request()
+        spec = self._make_spec()
+        pull = self._ensure_pull_request(spec)
         if isinstance(pull, ForgeProblem):
             return self.hold(pull)
+
+        problems: Sequence[str] = ()
+        # Afterwards, labels and reviewers belong to people
+        if pull.number != target.number:
+            problems = self.forge.add_labels_and_reviewers(pull, spec)
 
         self.forge.set_status(target.head, True, target.status)
         self._reply_to_remarks(pull)
 
         return StepResult(
-            (self.published(pull.number, pull.url, target.head),), notices=self.publish_notices()
+            (self.published(pull.number, pull.url, target.head),),
+            notices=(*self.publish_notices(), *problems),
         )
 
     def push(self, branch: str, head: str, last_pushed: str) -> ForgeProblem | None:
@@ -160,15 +185,14 @@ class PullRequestSteps(ABC, Generic[E]):
             "check its branch rules, then resolve",
         )
 
-    def _ensure_pull_request(self) -> PullRequest | ForgeProblem:
-        """Update the open pull request of the branch, or create one."""
+    def _make_spec(self) -> PullSpec:
         settings = self.project.config.merge
         target = self.target
         title = target.title
         if len(title) > _MAX_TITLE_CHARS:
             title = f"{title[: _MAX_TITLE_CHARS - 3]}..."
 
-        spec = PullSpec(
+        return PullSpec(
             branch=target.branch,
             base=target.base,
             title=title,
@@ -178,19 +202,27 @@ class PullRequestSteps(ABC, Generic[E]):
             labels=settings.labels,
         )
 
+    def _ensure_pull_request(self, spec: PullSpec) -> PullRequest | ForgeProblem:
+        """Update our part of the text of the open pull request, or create one.
+
+        Its title, its draft status and the rest of the text belong to people.
+        """
+        target = self.target
+
         # The response to a creation may have been lost: the second pass finds the pull request.
         for _ in range(2):
             existing = next(iter(self.forge.find_pulls(target.branch, target.base)), None)
-            if existing is not None and existing.state is PullState.OPEN:
-                if self.marker not in existing.body:
+            if existing is not None:
+                if self.marker not in existing.body and existing.number != target.number:
                     return ForgeProblem(
                         f"{existing.url} was opened from {target.branch} by another user",
                         "close it, then resolve",
                     )
 
-                if existing.body == spec.body and not existing.draft:
+                body = replace_own_part(existing.body, spec.body, self.marker)
+                if existing.body.rstrip() == body.rstrip():
                     return existing
-                return self.forge.update_pull(existing, spec)
+                return self.forge.update_body(existing, body)
 
             created = self.forge.create_pull(spec)
             if created is not None:
@@ -219,12 +251,26 @@ class PullRequestSteps(ABC, Generic[E]):
     def poll(self) -> StepResult[E]:
         """Poll the pull request once. The result has no event while there is nothing to do."""
         target = self.target
+        settings = self.project.config.merge
+        # One look at a time: all of them share the rate limit of the token
+        locks = self.project.location.locks_folder
+        with named_lock(locks, "forge-look", _MAX_LOOK_S, self.project.stop):
+            snapshot = self.forge.fetch_pull(target.number)
+
         decision = decide_pull_step(
-            self.forge.fetch_pull(target.number),
+            snapshot,
             head=target.head,
             base=target.base,
-            handled_remarks=frozenset(remark.id for remark in target.remarks),
-            auto_merge=self.project.config.merge.auto_merge,
+            progress=PullProgress(
+                handled_remarks=frozenset(remark.id for remark in target.remarks),
+                remark_rounds=target.remark_rounds,
+                was_queued=target.was_queued,
+            ),
+            rules=PullRules(
+                auto_merge=settings.auto_merge,
+                checks=settings.checks,
+                max_remark_rounds=settings.max_remark_rounds,
+            ),
         )
 
         match decision.step:
@@ -240,8 +286,11 @@ class PullRequestSteps(ABC, Generic[E]):
                 return self._merge()
             case PullStep.MERGED:
                 return self._confirm_merge(decision.reason)
+            case PullStep.CONFLICT:
+                handled = self.handle_conflict()
+                return handled if handled.events else self._wait(decision)
             case _:
-                return self._wait(decision.reason)
+                return self._wait(decision)
 
     def _merge(self) -> StepResult[E]:
         """Check the merged tree, then let the forge merge the reviewed head."""
@@ -260,11 +309,18 @@ class PullRequestSteps(ABC, Generic[E]):
         if answer.outcome is MergeOutcome.REFUSED:
             return self.hold(
                 ForgeProblem(
-                    f"the forge refuses the merge: {answer.detail}", "check its rules, then resolve"
+                    f"the forge refuses the merge: {answer.detail}",
+                    "check its rules and the rights of the token, then resolve; "
+                    "or merge it on the forge",
                 )
             )
 
-        return self._wait(f"{answer.outcome} {answer.detail}".rstrip())
+        if answer.outcome is MergeOutcome.QUEUED:
+            waiting = PullDecision(PullStep.WAIT, "it is in the merge queue")
+            return self._wait(waiting, queued=self.forge.shows_queue)
+
+        reason = f"the forge does not merge it yet: {answer.detail or answer.outcome}"
+        return self._wait(PullDecision(PullStep.WAIT, reason))
 
     def _confirm_merge(self, commit: str) -> StepResult[E]:
         """Accept a merge that the forge reports only if the base on the forge contains it."""
@@ -288,8 +344,14 @@ class PullRequestSteps(ABC, Generic[E]):
     def hold(self, problem: ForgeProblem) -> StepResult[E]:
         return StepResult((self.held(*problem),))
 
-    def _wait(self, reason: str) -> StepResult[E]:
-        return StepResult((), notices=(f"waiting for {self.target.url}: {reason}",))
+    def _wait(self, decision: PullDecision, *, queued: bool | None = None) -> StepResult[E]:
+        """Record why it waits, if that has changed."""
+        target = self.target
+        is_queued = target.was_queued if queued is None else queued
+        if (decision.reason, is_queued) == (target.wait_reason, target.was_queued):
+            return StepResult((), notices=(f"waiting for {target.url}: {decision.reason}",))
+
+        return StepResult((self.waits(decision.reason, is_queued, decision.needs_user),))
 
 
 def _is_contained(repository: Repository, commit: str, head: str) -> bool:

@@ -1,0 +1,77 @@
+"""Which checks of a forge let a pull request be merged."""
+
+from __future__ import annotations
+
+import pytest
+
+from phasegate.core.forge.approvals import is_given_for_head
+from phasegate.core.forge.checks import Check, CheckPolicy, CheckState, CommitChecks, judge_checks
+
+OWN = Check("phasegate", CheckState.PASSED)
+GREEN = Check("ci/test", CheckState.PASSED)
+RED = Check("lint", CheckState.FAILED)
+BUSY = Check("ci/slow", CheckState.RUNNING)
+
+
+def judge(
+    *found: Check,
+    policy: CheckPolicy | tuple[str, ...] = CheckPolicy.ANY,
+    required: tuple[str, ...] = (),
+    base_has_checks: bool = True,
+) -> bool | None:
+    checks = CommitChecks(found=found, required=required, base_has_checks=base_has_checks)
+    return judge_checks(checks, policy, "main").passed
+
+
+@pytest.mark.demand("X7.f")
+def test_our_own_status_never_counts_as_a_green_check() -> None:
+    assert judge(OWN, GREEN) is True
+    assert judge(OWN) is None
+    assert judge(OWN, policy=("phasegate", "ci/test")) is None
+
+
+@pytest.mark.demand("X7.f")
+def test_every_check_that_registered_must_pass_whatever_is_named() -> None:
+    for policy in (CheckPolicy.ANY, CheckPolicy.NONE, ("ci/test",)):
+        assert judge(GREEN, policy=policy) is True
+        assert judge(GREEN, RED, policy=policy) is False
+        assert judge(GREEN, BUSY, policy=policy) is None
+
+
+@pytest.mark.demand("X7.f")
+def test_named_and_required_checks_are_waited_for_until_they_register() -> None:
+    assert judge(GREEN, policy=("ci/test", "ci/deploy")) is None
+    assert judge(GREEN, required=("ci/other",)) is None
+    assert judge(GREEN, required=("ci/*",)) is True
+    assert judge(required=("phasegate",), policy=CheckPolicy.NONE) is True
+
+
+def test_a_base_without_ci_needs_a_setting_or_a_person() -> None:
+    none = judge_checks(CommitChecks(base_has_checks=False), CheckPolicy.ANY, "main")
+    assert (none.passed, none.needs_user) == (None, True)
+    assert 'checks = "none"' in none.reason
+    assert judge(base_has_checks=False, policy=CheckPolicy.NONE) is True
+    assert judge_checks(CommitChecks(), CheckPolicy.ANY, "main").needs_user is False
+
+
+def test_red_checks_are_named() -> None:
+    assert (
+        judge_checks(CommitChecks(found=(RED,)), CheckPolicy.ANY, "m").reason == "CI is red: lint"
+    )
+
+
+@pytest.mark.parametrize(
+    ("approved_at", "pushed_at", "counts"),
+    [
+        ("2026-11-18T10:00:01.000Z", "2026-11-18T10:00:00.000Z", True),
+        ("2026-11-18T11:00:00+01:00", "2026-11-18T09:59:59Z", True),
+        ("2026-11-18T10:00:00Z", "2026-11-18T10:00:00.500Z", False),
+        ("", "2026-11-18T10:00:00Z", False),
+        ("2026-11-18T10:00:00Z", "", False),
+        ("yesterday", "2026-11-18T10:00:00Z", False),
+    ],
+)
+def test_an_approval_counts_if_it_was_given_after_the_push_of_the_head(
+    approved_at: str, pushed_at: str, counts: bool
+) -> None:
+    assert is_given_for_head(approved_at, pushed_at) is counts
