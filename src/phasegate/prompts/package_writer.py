@@ -120,7 +120,7 @@ def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, 
 def _to_paragraph(text: str) -> str:
     """Return free text as one paragraph, so that it cannot start a section."""
     line = collapse_whitespace(text)
-    if line.startswith(("#", "`", "~", "<", "-", ">", "|")):
+    if line.startswith(("#", "```", "~~~", "<", "-", ">", "|")):
         return f"\\{line}"
     return line
 
