@@ -320,7 +320,7 @@ class FeatureSteps:
         )
 
         delete_merged_branch(self._project.repository, assignment.branch, self._branch.name)
-        self._add_front_matter(assignment.work_id)
+        self._add_front_matter(assignment.work_id, notes)
         required = () if feature.closing else feature.phase.artifacts
         present = self._branch.find_present_documents(required)
         missing = tuple(name for name in required if name not in present)
@@ -338,7 +338,7 @@ class FeatureSteps:
             trail_notes=notes.entries,
         )
 
-    def _add_front_matter(self, work_id: str) -> None:
+    def _add_front_matter(self, work_id: str, notes: TrailNoteBuilder) -> None:
         """Add front matter to planning documents without any: all context documents have it."""
         documents = self._branch.read_documents(self._branch.list_documents())
         incomplete = {
@@ -346,7 +346,9 @@ class FeatureSteps:
             for name, text in documents.items()
             if is_planning_document(name) and text.strip() and not text.startswith("---")
         }
-        self._branch.commit_files(incomplete, f"{work_id}: front matter of documents\n")
+        if incomplete:
+            message = f"{work_id}: front matter of documents\n"
+            notes.add_merge(self._branch.commit_files(incomplete, message), message)
 
     def _write_decisions(self, decisions: str) -> None:
         """Add the user's decisions to the specification: it describes what was built."""

@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 
 from phasegate.core.detection.language_facts import collect_language_facts
+from phasegate.core.plan.planning import add_guidance, read_guidance
 from phasegate.core.plan.requirements import read_spec
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.text.markdown_lines import iter_markdown_lines
@@ -72,7 +73,8 @@ def complete_package_document(
 ) -> PlannedPackage:
     """Return a package whose document has every section that an agent needs.
 
-    A document that Phasegate wrote is complete and returned unchanged.
+    A document that Phasegate wrote is complete and returned unchanged. Rules that a document of the
+    user leaves out are those of plan.md.
     """
     if has_all_sections(planned_package.document):
         return planned_package
@@ -82,6 +84,7 @@ def complete_package_document(
     _, commit = resolve_branch_and_head(project, branch.name)
     texts = branch.read_documents(branch.list_documents(commit))
     base = next((row.base for row in record.workflows() if row.feature == branch.slug), "")
+    package = add_guidance(package, read_guidance(texts.get("plan.md", "")))
 
     plan = msgspec.structs.replace(
         build_package_plan(branch, package, base, commit, texts),
@@ -90,7 +93,7 @@ def complete_package_document(
     )
 
     return planned_package._replace(
-        document=complete_document(planned_package.document, package, plan)
+        package=package, document=complete_document(planned_package.document, package, plan)
     )
 
 
