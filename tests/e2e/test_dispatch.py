@@ -201,7 +201,7 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "prompt_path": f"{worktree}/WP01.md",
         "context_paths": [
             f"{worktree}/kitty-specs/{SLUG}/spec.md",
-            str(project.root / "ARCHITECTURE.md"),
+            f"{worktree}/ARCHITECTURE.md",
         ],
         "worktree_path": worktree,
         "config": {

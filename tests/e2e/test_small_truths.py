@@ -71,8 +71,11 @@ echo '{{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "stat
     assert "the file belongs to agent 1" in project.rows()["WP01"].reason
 
 
-@pytest.mark.demand("N7.h", "N7.j")
-def test_on_a_terminal_every_block_is_printed_as_its_bytes(tmp_path: Path) -> None:
+@pytest.mark.demand("N7.h", "N7.j", "N12.a")
+@pytest.mark.parametrize("with_live_lines", [False, True])
+def test_on_a_terminal_every_block_is_printed_as_its_bytes(
+    tmp_path: Path, with_live_lines: bool
+) -> None:
     flow = '[workflows.two]\nphases = ["01-requirements", "03-architecture"]\n'
     project = make_feature_project(tmp_path, config=flow)
     project.play(*smooth(("01-requirements", "03-architecture")))
@@ -80,9 +83,8 @@ def test_on_a_terminal_every_block_is_printed_as_its_bytes(tmp_path: Path) -> No
     argv = [sys.executable, "-m", "phasegate", "run", "two", DESCRIPTION]
     env = {**os.environ, "TERM": "xterm"}
     env.pop("NO_COLOR", None)
-    with subprocess.Popen(
-        argv, cwd=project.root, stdout=writing, stderr=subprocess.DEVNULL, env=env
-    ) as run:
+    stderr = writing if with_live_lines else subprocess.DEVNULL
+    with subprocess.Popen(argv, cwd=project.root, stdout=writing, stderr=stderr, env=env) as run:
         os.close(writing)
         shown = b""
         while True:
@@ -99,6 +101,7 @@ def test_on_a_terminal_every_block_is_printed_as_its_bytes(tmp_path: Path) -> No
     assert text.count(MENU) == 3  # the beginning, and two gates
     assert len(BLOCK.findall(text)) == 3, "the seed's own expression finds each"
     assert text.rstrip().endswith("---")
+    assert ("\x1b[2K" in text) is with_live_lines, "the control: live lines were drawn and erased"
 
 
 @pytest.mark.demand("D10.c")

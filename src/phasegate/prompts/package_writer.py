@@ -20,6 +20,7 @@ from phasegate.core.plan.package_fields import serialize_package
 from phasegate.core.plan.work_package import WorkPackage, split_evenly
 from phasegate.core.prompt.template import fill_placeholders
 from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines
+from phasegate.core.text.yaml_nodes import split_front_matter
 from phasegate.prompts.profiles import Profile
 from phasegate.prompts.shipped_texts import read_shipped
 from phasegate.typed import read_value
@@ -110,17 +111,24 @@ def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, 
         "FEATURE": render("feature", SLUG=slug, TITLE=title) if title else slug,
         "FEATURE_STATE": plan.feature_state,
         "BRANCH": package.branch,
-        "WORKTREE": package.worktree,
+        "WORKTREE": "`, `".join(_list_worktrees(package)),
         "BASE_BRANCH": plan.base_branch,
         "CREATED": plan.created,
         "DOCUMENTS": _render_documents(plan),
     }
 
 
+def _list_worktrees(package: WorkPackage) -> list[str]:
+    """Return the folder of each agent's checkout."""
+    if package.num_agents == 1:
+        return [package.worktree]
+    return [f"{package.worktree}-agent{index}" for index in range(package.num_agents)]
+
+
 def _to_paragraph(text: str) -> str:
     """Return free text as one paragraph, so that it cannot start a section."""
     line = collapse_whitespace(text)
-    if line.startswith(("#", "`", "~", "<", "-", ">", "|")):
+    if line.startswith(("#", "```", "~~~", "<", "-", ">", "|")):
         return f"\\{line}"
     return line
 
@@ -331,10 +339,20 @@ def has_all_sections(document: str) -> bool:
 
 
 def complete_document(document: str, package: WorkPackage, plan: PackagePlan) -> str:
-    """Append missing sections to a document of another author, whose text stays unchanged."""
-    missing = "".join(_find_missing_sections(document, _render_body(package, plan)))
+    """Add a missing heading and missing sections to a document of another author.
+
+    Its text stays unchanged.
+    """
+    expected = _render_body(package, plan)
+    missing = "".join(_find_missing_sections(document, expected))
     if not missing:
         return document
+
+    body = split_front_matter(document).body
+    lines = iter_markdown_lines(body)
+    if not any(line.fence_info is None and line.text.startswith("# ") for line in lines):
+        heading = expected.partition("\n")[0]
+        document = f"{document.removesuffix(body)}{heading}\n\n{body.lstrip()}"
 
     return "{}\n\n{}\n".format(document.rstrip("\n"), missing.rstrip("\n"))
 
@@ -377,10 +395,13 @@ def _render_coordination(package: WorkPackage) -> str:
 
     parts = split_evenly(package.deliverables.all, package.num_agents)
     lines = [
-        render("coordination_part", INDEX=str(index), FILES=_render_code_list(part))
-        if part
-        else render("coordination_part_empty", INDEX=str(index))
-        for index, part in enumerate(parts)
+        render(
+            "coordination_part" if part else "coordination_part_empty",
+            INDEX=str(index),
+            WORKTREE=worktree,
+            FILES=_render_code_list(part),
+        )
+        for index, (part, worktree) in enumerate(zip(parts, _list_worktrees(package), strict=True))
     ]
 
     return render(

@@ -341,7 +341,10 @@ def test_a_shared_package_says_who_does_what() -> None:
         num_agents=2,
     )
     document = render_package(package, login_plan())
-    assert "- Agent 0: `src/a.rs`, `src/b.rs`\n- Agent 1: `src/c.rs`\n" in document
+    worktree = package.worktree
+    first = f"- Agent 0, in `{worktree}-agent0`: `src/a.rs`, `src/b.rs`\n"
+    assert f"{first}- Agent 1, in `{worktree}-agent1`: `src/c.rs`\n" in document
+    assert f"- Worktree: `{worktree}-agent0`, `{worktree}-agent1` (isolated" in document
     assert "No agent may touch another agent's assigned files" in document
     assert "Agent 0" not in render_package(LOGIN_FORM, login_plan())
 

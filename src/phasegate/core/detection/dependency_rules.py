@@ -1,7 +1,7 @@
 """Compare a change with the rules of its package: new dependencies and frozen files.
 
-Names of dependencies are read from manifests and lock files of npm, Python, Cargo, Go, Maven and
-Gradle. A package may add only what its `May add` lists; new names in a lock file are accepted only
+Names of dependencies are read from manifests and lock files of npm, Python, Cargo, Go, Maven,
+Gradle and Bundler. A package may add only what its `May add` lists; new names in a lock file are accepted only
 together with a permitted dependency, which may need them.
 """
 
@@ -19,15 +19,17 @@ from phasegate.core.text.light_json import parse_json
 
 DEPENDENCY_PREFIX = "dependency:"
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
+_EDITABLE = re.compile(r"\s*(?:-e|--editable)[\s=]+(\S+)")
 _RULE_NAME = re.compile(r"(@?[A-Za-z0-9][\w./-]*)(?:[@<>=~!^\[;].*)?")
 _DEPENDENCY_TABLES = re.compile(
     r"(?:.*-)?(?:dependencies|requires)|(?:dev|peer|optional)?D?ependencies|dependency-groups"
 )
 _LOCK_NAMES = re.compile(
-    # poetry, uv, pdm, Cargo; package-lock; pnpm and yarn; go.sum; Pipfile.lock
+    # poetry, uv, pdm, Cargo; package-lock; pnpm and yarn; go.sum; Pipfile.lock; Gemfile.lock
     r'^name = "([^"]{1,200})"$|"(?:[^"]*/)?node_modules/((?:@[^/"]+/)?[^/"]+)": \{'
     r"|^ {2}'?/?((?:@[^/@'\s]+/)?[^/@'\s:]+)[/@][0-9]|^\"?((?:@[^/@\"\s]+/)?[^@\"\s,#]+)@[^:]*:$"
-    r'|^(\S+\.\S+/\S+|\S+\.\S+) v[0-9]|^ {8}"([A-Za-z0-9._-]+)": \{$',
+    r'|^(\S+\.\S+/\S+|\S+\.\S+) v[0-9]|^ {8}"([A-Za-z0-9._-]+)": \{$'
+    r"|^ {4}([\w.-]+) \([0-9]",
     re.M,
 )
 
@@ -179,8 +181,12 @@ def _read_requirements(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _read_requirement_lines(text: str) -> Iterator[str]:
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith(("#", "-")))
-    return _read_requirements(lines)
+    for line in text.splitlines():
+        editable = _EDITABLE.match(line)
+        if editable:
+            yield editable[1].rpartition("#egg=")[2]
+        elif not line.lstrip().startswith(("#", "-")):
+            yield from _read_requirements([line])
 
 
 def _read_pyproject(text: str) -> Iterator[str]:
@@ -236,6 +242,18 @@ def _read_pom(text: str) -> Iterator[str]:
         yield from re.findall(r"<artifactId>\s*([^<\s]+)", block)
 
 
+def _read_gemfile(text: str) -> Iterator[str]:
+    for match in re.finditer(r"^\s*gem[\s(]+[\"']([\w.-]+)[\"']", text, re.M):
+        yield match[1]
+
+
+def _read_version_catalog(text: str) -> Iterator[str]:
+    for library in get_table(loads(text), "libraries").values():
+        coordinates = library if isinstance(library, str) else get_nested(library, "module")
+        name = str(coordinates or get_nested(library, "name")).split(":")
+        yield name[min(1, len(name) - 1)]
+
+
 def _read_gradle(text: str) -> Iterator[str]:
     for match in re.finditer(r"[\"']([\w.-]+):([\w.-]+)(?::[^\"']*)?[\"']", text):
         yield match[2]
@@ -252,6 +270,8 @@ _READERS: Mapping[str, Callable[[str], Iterator[str]]] = {
     "pom.xml": _read_pom,
     "build.gradle": _read_gradle,
     "build.gradle.kts": _read_gradle,
+    "libs.versions.toml": _read_version_catalog,
+    "Gemfile": _read_gemfile,
 }
 
 

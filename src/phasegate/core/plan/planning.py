@@ -297,6 +297,19 @@ def read_guidance(plan: str) -> Guidance:
     )
 
 
+def add_guidance(package: WorkPackage, guidance: Guidance) -> WorkPackage:
+    """Return a package with the rules of the plan where it has none of its own."""
+    own = package.allowed_dependencies + package.forbidden_dependencies + package.frozen_files
+    source: WorkPackage | Guidance = package if own else guidance
+    return msgspec.structs.replace(
+        package,
+        architecture_rules=package.architecture_rules or guidance.architecture_rules,
+        allowed_dependencies=source.allowed_dependencies,
+        forbidden_dependencies=source.forbidden_dependencies,
+        frozen_files=source.frozen_files,
+    )
+
+
 def _list_items(document: str) -> Iterator[tuple[str, str]]:
     """Yield the list items of a document, each with the heading above it in lower case."""
     heading = ""

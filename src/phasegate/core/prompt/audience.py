@@ -7,6 +7,7 @@ from typing import NamedTuple
 from phasegate.core.text.yaml_nodes import FieldReader, MalformedDocument, YamlMapping
 
 AGENTS_AUDIENCE = "agents"
+FRONT_MATTER = f"---\naudience: [{AGENTS_AUDIENCE}, developers]\n---\n"
 
 
 class DocumentSelection(NamedTuple):

@@ -58,6 +58,8 @@ class StepContext(NamedTuple):
 
     # When the feature was started or its plan was loaded
     started_at: str = ""
+    # The branch that the feature is merged into; empty for packages without a workflow
+    base: str = ""
     # The text of every package document, as last loaded
     package_documents: Mapping[str, str] = {}
     packages: tuple[PackageRow, ...] = ()

@@ -96,6 +96,7 @@ class StepContextReader:
         workflow = make_workflow(self._workflow) if self._workflow else None
         context = StepContext(
             started_at=self._started_at,
+            base=self._workflow.base if self._workflow else "",
             scope_exceptions=tuple(self._scope_exceptions),
             accepted_evidence=tuple(self._accepted),
             claims=tuple(self._claims),

@@ -26,14 +26,16 @@ from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.context_documents import (
-    FEATURE_DOCUMENTS,
     ContextDocument,
+    order_of_document,
+    read_agent_pages,
     read_context_documents,
 )
 from phasegate.engine.steps.delivery import DEFAULT_CHANGELOG, read_changelog_path
 from phasegate.engine.steps.package_context import (
     core_piece,
     document_pieces,
+    page_pieces,
     read_package_tasks,
 )
 from phasegate.engine.steps.project_context import project_pieces, tree_paths
@@ -95,6 +97,7 @@ def build_package_job(
     documents = read_context_documents(
         workspace.project, workspace.package.feature_slug, workspace.base_commit(), folder
     )
+    pages = read_agent_pages(workspace.project, context.base, workspace.base_commit(), folder)
     need = find_need(request.role, request.phase)
     stored = make_artifact_pieces(workspace.project.document_store, context.artifacts)
     pieces = select_pieces(
@@ -103,6 +106,7 @@ def build_package_job(
             *_decision_piece(user_message),
             *_last_answer_piece(request),
             *_package_pieces(workspace, run, request, need, documents, folder, scope, context),
+            *page_pieces(pages),
             *stored,
         ),
     )
@@ -147,7 +151,7 @@ def build_package_job(
         pieces=pieces,
         paths=tree_paths(workspace.project, workspace.blobs_of(workspace.base_commit())),
         focus=scope.entries,
-        context_documents=tuple(document.path for document in documents),
+        context_documents=tuple(document.path for document in (*documents, *pages)),
         share=share,
         scope=scope if implements else EMPTY_SCOPE,
         setup_programs=tuple(folder / path for path in programs),
@@ -417,12 +421,14 @@ def build_phase_job(
 
     need = find_need(role, feature.phase.key)
     names = [*filter(_is_prompt_document, branch.list_documents(commit))]
+    pages = read_agent_pages(project, feature.base, commit, folder)
     pieces = select_pieces(
         need,
         (
             *_decision_piece(feature.decisions),
             *_last_answer_piece(request),
             *_phase_pieces(branch, feature, request, need, commit, folder, evidence),
+            *page_pieces(pages),
             *_phase_recheck_pieces(branch, feature, request, commit, replies),
             *make_artifact_pieces(project.document_store, artifacts),
         ),
@@ -457,7 +463,10 @@ def build_phase_job(
         pieces=pieces,
         paths=tree_paths(project, list_blobs(project.repository, commit)),
         focus=changed,
-        context_documents=tuple(folder / branch.folder / name for name in given),
+        context_documents=(
+            *(folder / branch.folder / name for name in given),
+            *(page.path for page in pages),
+        ),
         documents_to_write=documents if role == "plan" else (),
         scope=writer_scope(branch, role, commit) if writes else EMPTY_SCOPE,
         reviewed_commit="" if writes else commit,
@@ -527,13 +536,14 @@ def _phase_pieces(
         if _is_prompt_document(name)
     }
 
-    for name, text in sorted(branch.read_documents(blobs).items(), key=_order_of_document):
+    texts = branch.read_documents(blobs)
+    for name in sorted(texts, key=order_of_document):
         yield ContextPiece(
             PieceKind.REVISED
             if request.role != "archive" and _is_phase_document(name, feature)
             else PieceKind.ARTIFACT,
             name,
-            text,
+            texts[name],
         )
 
     if need.gives("commands"):
@@ -588,12 +598,3 @@ def _is_phase_document(name: str, feature: Feature) -> bool:
 def _has_request_in_instructions(feature: Feature, request: AgentRequest) -> bool:
     """Return whether this is the first planning step: its instructions start with the request."""
     return request.role == "plan" and feature.workflow.index == 0
-
-
-def _order_of_document(entry: tuple[str, str]) -> tuple[int, str]:
-    name = entry[0]
-    folder = f"{name.partition('/')[0]}/"
-    for index, known in enumerate(FEATURE_DOCUMENTS):
-        if known in (name, folder):
-            return index, name
-    return len(FEATURE_DOCUMENTS), name

@@ -30,6 +30,7 @@ from phasegate.core.machine.size_estimate import (
 )
 from phasegate.core.plan.acceptance import AcceptanceSeal
 from phasegate.core.plan.task_status import NO_STATUS, decode_task_statuses
+from phasegate.core.prompt.audience import FRONT_MATTER
 from phasegate.core.text.markdown_lines import collapse_whitespace
 from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
 from phasegate.core.workflow.workflow_phases import gate_name
@@ -61,6 +62,7 @@ from phasegate.engine.steps.feature_merge import (
     merge_feature,
     skipped_hook_notices,
 )
+from phasegate.engine.steps.context_documents import is_planning_document
 from phasegate.engine.steps.harvest import AgentChanges, harvest_documents
 from phasegate.engine.steps.planning import PackagePlanner, check_plan
 from phasegate.engine.steps.validate import select_latest_claims
@@ -318,6 +320,7 @@ class FeatureSteps:
         )
 
         delete_merged_branch(self._project.repository, assignment.branch, self._branch.name)
+        self._add_front_matter(assignment.work_id, notes)
         required = () if feature.closing else feature.phase.artifacts
         present = self._branch.find_present_documents(required)
         missing = tuple(name for name in required if name not in present)
@@ -334,6 +337,18 @@ class FeatureSteps:
             ),
             trail_notes=notes.entries,
         )
+
+    def _add_front_matter(self, work_id: str, notes: TrailNoteBuilder) -> None:
+        """Add front matter to planning documents without any: all context documents have it."""
+        documents = self._branch.read_documents(self._branch.list_documents())
+        incomplete = {
+            f"{self._branch.folder}/{name}": f"{FRONT_MATTER}{text}".encode()
+            for name, text in documents.items()
+            if is_planning_document(name) and text.strip() and not text.startswith("---")
+        }
+        if incomplete:
+            message = f"{work_id}: front matter of documents\n"
+            notes.add_merge(self._branch.commit_files(incomplete, message), message)
 
     def _write_decisions(self, decisions: str) -> None:
         """Add the user's decisions to the specification: it describes what was built."""

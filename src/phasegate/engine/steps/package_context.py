@@ -12,11 +12,7 @@ from phasegate.core.prompt.role_needs import RoleNeed
 from phasegate.core.workflow.phases import TASKS_FILE
 from phasegate.engine.journal.package import parse_planned_packages
 from phasegate.engine.project.feature_branch import FeatureBranch
-from phasegate.engine.steps.context_documents import (
-    PROJECT_DOCUMENTS,
-    SPECS_PREFIX,
-    ContextDocument,
-)
+from phasegate.engine.steps.context_documents import SPECS_PREFIX, ContextDocument
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_core import render_core
@@ -63,16 +59,19 @@ def core_piece(
     return ContextPiece(PieceKind.TASKS, workspace.document_name, text)
 
 
+def page_pieces(pages: Iterable[ContextDocument]) -> Iterator[ContextPiece]:
+    """Yield the project's pages for agents, whole: every role gets them."""
+    for page in pages:
+        yield ContextPiece(PieceKind.REVISED, page.name, page.text)
+
+
 def document_pieces(
     need: RoleNeed,
     package: WorkPackage,
     tasks: Sequence[Task],
     documents: Iterable[ContextDocument],
 ) -> Iterator[ContextPiece]:
-    """Yield the feature's documents as far as they concern the package.
-
-    The project's documents are given whole: their audience says that they are for agents.
-    """
+    """Yield the feature's documents as far as they concern the package."""
     cited = {reference.partition("#")[0] for task in tasks for reference in task.spec}
 
     for document in documents:
@@ -80,10 +79,7 @@ def document_pieces(
         excerpt = excerpt_requirements(text, package.requirements)
         is_excerpted = need.excerpts and name in _EXCERPTED and bool(package.requirements)
 
-        if name in PROJECT_DOCUMENTS:
-            # The kind of a document that every role gets
-            yield ContextPiece(PieceKind.REVISED, name, text)
-        elif is_excerpted and excerpt:
+        if is_excerpted and excerpt:
             head = load_phrases().excerpt.format(path=name)
             yield ContextPiece(PieceKind.ARTIFACT, name, head + excerpt)
         elif is_excerpted:

@@ -254,7 +254,9 @@ class PackagePlanner(NamedTuple):
         whole = WorkPackage(
             work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=()
         )
-        plan = build_package_plan(self.branch, whole, self.branch.read_head(), texts)
+        plan = build_package_plan(
+            self.branch, whole, self.feature.base, self.branch.read_head(), texts
+        )
         plan = replace(
             plan,
             created=self.context.started_at,

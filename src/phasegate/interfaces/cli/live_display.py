@@ -20,6 +20,8 @@ from phasegate.interfaces.cli.render import make_printable, print_line
 REDRAW_INTERVAL_S = 0.5
 _CLEAR_LINE = "\r\x1b[2K"
 _CLEAR_LINE_ABOVE = "\x1b[1A\x1b[2K"
+# One line up and down again: what follows starts after a line feed, as a block must
+_LINE_FEED_IN_PLACE = "\x1b[1A\n"
 _DEFAULT_COLUMNS = 80
 _DEFAULT_ROWS = 24
 
@@ -56,7 +58,8 @@ class LiveLines:
                 fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} more lines"]
 
             if fitting != self._drawn:
-                self._write(self._build_clear_sequence() + "\n".join(fitting))
+                text = "\n".join(fitting) or _LINE_FEED_IN_PLACE
+                self._write(self._build_clear_sequence() + text)
                 self._drawn = fitting
 
     def clear(self) -> None:

@@ -17,6 +17,9 @@ from phasegate.core.plan.delivery import (
 from phasegate.core.plan.requirements import read_spec
 
 PROPOSAL = """\
+---
+audience: [agents, developers]
+---
 # Proposal: say goodbye
 
 ## Problem
@@ -29,6 +32,9 @@ and then left alone.
 - None
 """
 SPEC = """\
+---
+audience: [agents, developers]
+---
 <!-- spec-kitty: fr-count: 1 -->
 # Feature: say goodbye
 

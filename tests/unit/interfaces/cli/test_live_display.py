@@ -39,7 +39,7 @@ def test_lines_are_erased_as_often_as_they_were_drawn(monkeypatch: pytest.Monkey
     live.draw(["one", "two", "three"])
     assert terminal.drain() == ""
     live.clear()
-    assert terminal.drain() == "\r\x1b[2K" + "\x1b[1A\x1b[2K" * 2
+    assert terminal.drain() == "\r\x1b[2K" + "\x1b[1A\x1b[2K" * 2 + "\x1b[1A\n"
 
 
 def test_a_line_fits_the_terminal_and_controls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_printed_line_stands_above_the_live_ones(monkeypatch: pytest.MonkeyPat
     live.draw(["live"])
     terminal.drain()
     live.print_above("printed")
-    assert terminal.drain() == "\r\x1b[2Kprinted\n\r\x1b[2Klive"
+    assert terminal.drain() == "\r\x1b[2K\x1b[1A\nprinted\n\r\x1b[2Klive"
 
 
 @pytest.mark.parametrize("name", ["dumb", ""])
