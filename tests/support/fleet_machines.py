@@ -89,6 +89,7 @@ class Fleet:
         more: str = "",
     ) -> None:
         """`endpoint`: another way to the bucket. `more`: settings."""
+        folder.mkdir(exist_ok=True)
         self._folder, self._s3, self._prefix = folder, s3, prefix
         origin = one_at_a_time(folder / "origin")
         settings = (

@@ -22,17 +22,23 @@ from temporalio.service import RPCError, RPCStatusCode
 from phasegate.core.display.status import ENDED_STAGE_NAMES, derive_standing
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.core.workflow.phase_transitions import Stage
-from phasegate.engine.bucket import make_bucket_address, open_fleet_record
+from phasegate.engine.bucket import make_fleet_address, open_fleet_record
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.fleet.temporal_workflow import FeatureWorkflow, FleetRunRequest
 from phasegate.engine.journal.feature import read_workflows
+from phasegate.engine.project.fleet_repository import (
+    fleet_remote,
+    get_repository_id,
+    register_repository,
+)
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.workplace import current_branch
-from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.typed import read_json
-from phasegate.workspace.remote import Remote, get_remote_branch, read_remote_url
+from phasegate.workspace.remote import fetch_branch
+from phasegate.workspace.repository import is_ancestor
 
 
 class MsgspecPayloadConverter(EncodingPayloadConverter):
@@ -96,18 +102,7 @@ async def connect_to_temporal(project: Project) -> Client:
 
 def fleet_queue_name(project: Project) -> str:
     """Return the queue of all machines that share one record."""
-    return f"phasegate {make_bucket_address(project.config.storage)}"
-
-
-def fleet_remote(project: Project) -> Remote:
-    """Return the git remote through which the fleet exchanges code."""
-    name = project.config.forge.remote
-    if url := read_remote_url(project.repository, name):
-        return Remote(url)
-    raise ConfigError(
-        f"there is no remote {name!r}",
-        "a fleet exchanges code through a git remote; add one: git remote add",
-    )
+    return f"phasegate {make_fleet_address(project)} {get_repository_id(project)[:12]}"
 
 
 async def run_on_fleet(
@@ -121,6 +116,7 @@ async def run_on_fleet(
 ) -> FleetRun:
     """Start or continue a feature on the fleet; with `wait`, wait for its end."""
     client = await connect_to_temporal(project)
+    register_repository(project)
     with open_fleet_record(project) as record:
         if type_ is None:
             slug = orders.select_feature(project, record, feature)
@@ -254,10 +250,12 @@ async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
 
 
 def _check_base_is_pushed(project: Project) -> None:
-    """Refuse a base that is not pushed: workers start from the base on the remote."""
+    """Refuse a base with unpushed commits: workers start from the base on the remote."""
     base = current_branch(project)
     head = project.refs.fetch(base).get(base)
-    if get_remote_branch(project.repository, fleet_remote(project), base) != head:
+    pushed = fetch_branch(project.repository, fleet_remote(project), base)
+    # A clone that is behind is fine: workers start from the newer base
+    if not head or not pushed or not is_ancestor(project.repository, head, pushed):
         raise StateConflict(
             f"{base} is not pushed to the remote", f"push it first: git push origin {base}"
         )

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.start_conditions import sync_checkout
 from phasegate.engine.journal.package import find_package, find_package_phase
+from phasegate.engine.project.fleet_repository import get_repository_id
 from phasegate.engine.project.local_ports import LocalRefs
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
@@ -53,6 +54,7 @@ from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.remote import PushResult, Remote, fetch_refs, push_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository_id import REPOSITORY_REF, foreign_remote_error
 
 CODE_REF_PREFIX = "refs/phasegate/fleet/"
 # Time to retry an unreachable remote
@@ -85,7 +87,14 @@ class FeatureCodeTransfer:
         """
         repository = self._repository
         names = (self._ref, self._branch, BRANCH_PREFIX + base)
-        self._remote_refs = self._retry_remote(lambda: fetch_refs(repository, self._remote, *names))
+        self._remote_refs = self._retry_remote(
+            lambda: fetch_refs(repository, self._remote, *names, REPOSITORY_REF)
+        )
+        own_id = get_repository_id(self._project)
+        remote_id = self._remote_refs.pop(REPOSITORY_REF, "")
+        if remote_id != own_id:
+            raise foreign_remote_error(self._remote, own_id, remote_id)
+
         local_refs = read_refs(repository, *names)
         published = self._remote_refs.get(self._ref)
 

@@ -40,10 +40,10 @@ from phasegate.core.display.status import RUN_FAILED_PREFIX
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
 from phasegate.core.workflow.phase_transitions import Refusal
-from phasegate.engine.bucket import BUCKET_TIMEOUT_S, open_bucket, open_fleet_record
+from phasegate.engine.bucket import FINAL_COPY_TIMEOUT_S, open_fleet_bucket, open_fleet_record
 from phasegate.engine.drive.feature import RunOptions, clean_up_feature, run_single_step
 from phasegate.engine.drive.local_context import make_driver_context
-from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name, fleet_remote
+from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
 from phasegate.engine.fleet.code_transfer import FeatureCodeTransfer, FleetRefs
 from phasegate.engine.fleet.temporal_workflow import (
     INTERRUPTED,
@@ -58,6 +58,7 @@ from phasegate.engine.journal.entries import encode_notice
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.notify.notifier import notify_failure, notify_feature_end
 from phasegate.engine.project.agents import find_startable_agents
+from phasegate.engine.project.fleet_repository import fleet_remote, register_repository
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.tools.agent_survey import list_usable_agents, load_folder_config
@@ -101,7 +102,6 @@ class FleetWorker:
         self._client = client
         self._loop = asyncio.get_running_loop()
         project = open_project(root)
-        fleet_remote(project)
         clone_id = sha256(os.fsencode(project.location.git_dir)).hexdigest()[:12]
         self._name = f"{socket.gethostname()} {clone_id}"
         self.own_queue = f"{fleet_queue_name(project)} worker {self._name}"
@@ -133,7 +133,7 @@ class FleetWorker:
         missing.
         """
         project = open_project(self._root)
-        bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
+        bucket = open_fleet_bucket(project)
         claims = bucket.list_paths(f"fleet/{adoption.slug}/home")
         last = int(claims[-1].rpartition("/")[2]) if claims else 0
 
@@ -262,7 +262,7 @@ class FleetWorker:
 
         The worker that takes the feature closes the trails of the previous one.
         """
-        bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
+        bucket = open_fleet_bucket(project)
         next_claim = _claim_path(order.slug, order.claim.number + 1)
 
         def before_close() -> None:
@@ -282,7 +282,7 @@ class FleetWorker:
     @contextmanager
     def _open_record(self) -> Iterator[tuple[Project, BucketStore, BucketTrailWriter]]:
         project = open_project(self._root)
-        bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
+        bucket = open_fleet_bucket(project)
         project = project._replace(document_store=BucketDocumentStore(bucket))
         trails_folder = project.location.state_home / "fleet"
         id_ = project.clock.new_id()
@@ -421,6 +421,8 @@ async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
 
     client = await connect_to_temporal(project)
+    register_repository(project)
+    open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S)
     worker = FleetWorker(root, client)
     queue = fleet_queue_name(project)
     max_features = project.config.fleet.features_per_worker

@@ -112,10 +112,27 @@ class Bucket:
         address: BucketAddress,
         credentials: tuple[str, str] | None,
         retry_timeout_s: float = 0.0,
+        repository: str = "",
     ) -> None:
+        """Open a bucket.
+
+        `repository` is the id of the repository whose record is read and written: logs refuse the
+        pages of every other one.
+        """
         self.address = address
+        self.repository = repository
+        self._credentials = credentials
         self._retry_timeout_s = retry_timeout_s
         self._store = _get_s3_store(address, credentials)
+
+    def below(self, prefix: str, repository: str = "") -> Bucket:
+        """Return a part of this bucket, with the record of a repository."""
+        return Bucket(
+            self.address._replace(prefix="/".join(filter(None, (self.address.prefix, prefix)))),
+            self._credentials,
+            self._retry_timeout_s,
+            repository or self.repository,
+        )
 
     def get(self, path: str) -> StoredObject | None:
         """Return an object; None if it does not exist."""

@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import RLock
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -94,6 +94,32 @@ def feature_from_folder(folder: str) -> str:
     if folder == _NO_FEATURE_FOLDER:
         return NO_FEATURE
     return folder
+
+
+class SeenEnds(NamedTuple):
+    """The last pages that this machine has read: of the heads, and of each journal."""
+
+    heads: tuple[int, str]
+    journals: JournalEnds
+
+
+def read_seen_ends(copy_path: Path) -> SeenEnds | None:
+    """Return what a local copy has read from its bucket; None if there is no copy."""
+    if not copy_path.is_file():
+        return None
+
+    connection = connect_store(copy_path, write=False)
+    try:
+        ends = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    finally:
+        connection.close()
+
+    journals = {
+        name.removeprefix(_READ_END_PREFIX): _parse_end(value)
+        for name, value in ends.items()
+        if name.startswith(_READ_END_PREFIX)
+    }
+    return SeenEnds(_parse_end(ends.get(_HEADS_END_KEY, "0 ")), journals)
 
 
 class _PollSchedule:
