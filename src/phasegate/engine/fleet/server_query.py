@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
@@ -22,7 +23,7 @@ from temporalio.service import RPCError
 
 from phasegate.core.display.status import NO_WORKER_YET
 from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
-from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX
+from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX, WAITING_FAILURES
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.overview import UnservedQueue
@@ -90,7 +91,7 @@ async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[Uns
     waits = set[QueueWait]()
 
     for slug, description in await asyncio.gather(*map(describe, ids)):
-        feature_waits = _find_waits(slug, description)
+        feature_waits = find_waits(slug, description)
         waits.update(feature_waits)
         workers[slug] = (
             NO_WORKER_YET,
@@ -108,7 +109,7 @@ async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[Uns
     return workers, tuple([one async for one in _find_stuck_queues(client, waits)])
 
 
-def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
+def find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
     """Return the queues in which a feature waits for a worker of its step or workflow."""
     waits = list[QueueWait]()
 
@@ -116,11 +117,7 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
         refused = activity.last_failure
         queue = activity.activity_options.task_queue.name
 
-        # A worker that refuses gives the time since when the feature waits.
-        details = refused.application_failure_info.details.payloads
-        since = (
-            json.loads(details[0].data) if details else _first_timestamp(activity.scheduled_time)
-        )
+        since, why = _explain_refusal(refused, _first_timestamp(activity.scheduled_time))
         if (
             refused.message
             or activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -131,7 +128,7 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
                     type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
                     since=since,
                     feature=slug,
-                    why=refused.message,
+                    why=why,
                 )
             )
 
@@ -147,6 +144,22 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
         )
 
     return waits
+
+
+def _explain_refusal(refused: Failure, scheduled: str) -> tuple[str, str]:
+    """Return since when a feature waits, and why.
+
+    A worker that is busy or lacks an agent adds the time of the first attempt, any other failure
+    its remedy.
+    """
+    details = refused.application_failure_info.details.payloads
+    detail = str(json.loads(details[0].data)) if details else ""
+
+    if refused.application_failure_info.type in WAITING_FAILURES:
+        return detail or scheduled, refused.message
+    if detail:
+        return scheduled, f"{refused.message} ({detail})"
+    return scheduled, refused.message
 
 
 async def _find_stuck_queues(client: Client, waits: set[QueueWait]) -> AsyncIterator[UnservedQueue]:

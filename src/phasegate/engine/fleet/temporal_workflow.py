@@ -31,6 +31,10 @@ INTERRUPTED = "Interrupted"
 # has taken the feature.
 RECOVERABLE_FAILURES = (INTERRUPTED, "WorkerShutdown", "MovedOn", "GivenAway", "", None)
 ADOPTION_SUFFIX = " room"
+# A worker has no room, or lacks an agent. Their first detail is the time of the first attempt.
+BUSY = "Busy"
+LACKING = "Lacking"
+WAITING_FAILURES = (BUSY, LACKING)
 MAX_STEP_DURATION = timedelta(days=7)
 SHORT_TIMEOUT = timedelta(seconds=30)
 T = TypeVar("T")

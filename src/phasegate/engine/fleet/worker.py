@@ -46,7 +46,9 @@ from phasegate.engine.drive.local_context import make_driver_context
 from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
 from phasegate.engine.fleet.code_transfer import FeatureCodeTransfer, FleetRefs
 from phasegate.engine.fleet.temporal_workflow import (
+    BUSY,
     INTERRUPTED,
+    LACKING,
     AdoptionRequest,
     FeatureProgress,
     FeatureWorkflow,
@@ -147,11 +149,11 @@ class FleetWorker:
                 raise ApplicationError(
                     f"one worker must have {needs}, and {self._name} does not have {missing}",
                     since,
-                    type="Lacking",
+                    type=LACKING,
                 )
 
             if not self.has_room():
-                raise ApplicationError("all workers are busy", since, type="Busy")
+                raise ApplicationError("all workers are busy", since, type=BUSY)
 
             last += 1
             if bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode()):
