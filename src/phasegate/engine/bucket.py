@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from phasegate.config.load import load_config
 from phasegate.config.settings import StorageSettings
 from phasegate.core.text.visible import escape_unprintable
-from phasegate.engine.project.fleet_repository import get_repository_id
+from phasegate.engine.project.fleet_repository import find_registered_id, get_repository_id
 from phasegate.engine.project.project import Project, open_project
 from phasegate.errors import (
     ConfigError,
@@ -43,6 +43,7 @@ from phasegate.storage.location import (
 )
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.verify_audit import AuditReport
+from phasegate.workspace.repository_id import read_local_id
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0
@@ -87,18 +88,21 @@ def make_fleet_address(project: Project) -> BucketAddress:
     return address._replace(prefix=f"{REPOSITORIES_FOLDER}/{get_repository_id(project)}")
 
 
-def open_fleet_bucket(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> Bucket:
+def open_fleet_bucket(
+    project: Project, timeout_s: float = BUCKET_TIMEOUT_S, stop: Event | None = None
+) -> Bucket:
     """Open the part of the bucket that has the fleet's record of this repository.
 
     Raises StateConflict if it has the record of another repository. The first one to open it binds
-    it to its repository.
+    it to its repository. A worker passes `stop`, which is set when it must end.
     """
     bucket = open_bucket(
-        project.config.storage,
-        os.environ,
-        timeout_s,
-        make_fleet_address(project),
-        get_repository_id(project),
+        storage=project.config.storage,
+        environ=os.environ,
+        timeout_s=timeout_s,
+        address=make_fleet_address(project),
+        repository=get_repository_id(project),
+        stop=stop,
     )
     if _bound_addresses.get(bucket.address) != bucket.repository:
         _bind_to_repository(bucket)
@@ -128,6 +132,7 @@ def open_bucket(
     timeout_s: float = 0.0,
     address: BucketAddress | None = None,
     repository: str = "",
+    stop: Event | None = None,
 ) -> Bucket:
     """Open the configured bucket; retry for up to `timeout_s` while it is unavailable.
 
@@ -147,12 +152,15 @@ def open_bucket(
         (keys[0], keys[1]) if keys else None,
         retry_timeout_s=timeout_s,
         repository=repository,
+        stop=stop,
     )
 
 
-def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> BucketStore:
+def open_fleet_record(
+    project: Project, timeout_s: float = BUCKET_TIMEOUT_S, stop: Event | None = None
+) -> BucketStore:
     """Open the record of a fleet: the bucket, and a local copy for readers on this machine."""
-    bucket = open_fleet_bucket(project, timeout_s)
+    bucket = open_fleet_bucket(project, timeout_s, stop)
     own = project.location._replace(fleet_copy=None)
     # The lock files of this machine are in this folder
     prepare_data_folder(own)
@@ -272,19 +280,26 @@ def verify_bucket_copy(folder: Path) -> AuditReport:
     )
     if not os.path.lexists(root / ".git"):
         fleets = [
-            bucket.below(f"{REPOSITORIES_FOLDER}/{name}")
+            bucket.at(bucket.address._replace(prefix=f"{REPOSITORIES_FOLDER}/{name}"))
             for name in bucket.list_folders(REPOSITORIES_FOLDER)
         ]
         return verify_bucket(bucket, None, [bucket, *fleets])
 
+    location = locate_repository(folder, os.environ)
     project = open_project(root)
-    try:
-        fleet_bucket = bucket.below("", get_repository_id(project))
-        if not bucket.address.prefix:
-            fleet_bucket = fleet_bucket.below(f"{REPOSITORIES_FOLDER}/{fleet_bucket.repository}")
-        seen = read_seen_ends(locate_fleet_copy(project).store_path)
-    except (ConfigError, StateConflict, EnvironmentUnavailable):
-        # It has no fleet
-        return verify_bucket(bucket, locate_repository(folder, os.environ))
+    if not _has_fleet(project):
+        return verify_bucket(bucket, location)
 
-    return verify_bucket(bucket, locate_repository(folder, os.environ), [fleet_bucket], seen)
+    seen = read_seen_ends(locate_fleet_copy(project).store_path)
+    fleet_bucket = bucket.at(make_fleet_address(project), get_repository_id(project))
+    return verify_bucket(bucket, location, [fleet_bucket], seen)
+
+
+def _has_fleet(project: Project) -> bool:
+    """Return whether this clone, or its remote, has the id that a fleet needs."""
+    if read_local_id(project.repository):
+        return True
+
+    with suppress(ConfigError, EnvironmentUnavailable):
+        return bool(find_registered_id(project))
+    return False

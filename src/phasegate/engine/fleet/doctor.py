@@ -135,6 +135,9 @@ def _repository(project: Project) -> str:
 
 def _sandbox(project: Project) -> str:
     wanted = project.config.run.sandbox.value
+    if wanted == SandboxLevel.NONE.value:
+        return 'off, as sandbox = "none" in [run] says'
+
     levels = [
         level
         for level in (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)

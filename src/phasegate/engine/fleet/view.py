@@ -127,12 +127,16 @@ def _build_fleet_status(
         require_temporal()
         from phasegate.engine.fleet.server_query import query_fleet_state
 
-        workers, unserved = asyncio.run(query_fleet_state(project))
+        state = asyncio.run(query_fleet_state(project))
+        workers = state.running
+        unserved = state.unserved
+        connected = state.connected
         unknown = ""
     except PhasegateError as error:
         oldest = format_timestamp(now_s - project.config.fleet.heartbeat_timeout_s)
         workers = {slug: (UNKNOWN_WORKER, ts) for slug, ts in recorded.items() if ts > oldest}
         unserved = ()
+        connected = ()
         unknown = error.message
 
     times = {**dict.fromkeys(foreign, ""), **recorded}
@@ -148,4 +152,5 @@ def _build_fleet_status(
         unknown=unknown,
         features=features,
         unserved=unserved,
+        workers=connected,
     )

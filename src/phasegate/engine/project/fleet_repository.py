@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from phasegate.engine.project.project import Project
-from phasegate.errors import ConfigError, StateConflict
+from phasegate.errors import ConfigError
 from phasegate.workspace.remote import Remote, read_remote_url, with_user_credential
 from phasegate.workspace.repository_id import NewRepositoryId, check_remote_id, read_local_id
 
@@ -36,14 +36,9 @@ def find_registered_id(project: Project) -> str:
 
 
 def get_repository_id(project: Project) -> str:
-    """Return the repository's id, from this clone if it has it, else from the remote."""
+    """Return the repository's id: from this clone if it has it, else registered at the remote."""
     key = project.repository.common_dir
-    id_ = _known_ids.get(key) or read_local_id(project.repository) or find_registered_id(project)
-    if not id_:
-        raise StateConflict(
-            "nothing was given to the fleet of this repository yet",
-            'start a worker: phasegate worker; then: phasegate run feature "..." --fleet',
-        )
-
-    _known_ids[key] = id_
-    return id_
+    if key not in _known_ids:
+        kept = read_local_id(project.repository)
+        _known_ids[key] = kept or register_repository(project)
+    return _known_ids[key]

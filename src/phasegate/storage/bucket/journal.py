@@ -53,6 +53,8 @@ from phasegate.storage.schema import SCHEMA, connect_store, create_store
 
 JOURNAL_FOLDER = "journal"
 HEADS_FOLDER = "heads"
+# One object for each number of a feature that was given out
+NUMBERS_FOLDER = "numbers"
 HEADS_POLL_INTERVAL_S = 2.0
 FULL_POLL_INTERVAL_S = 60.0
 # Polling the journals of others takes at most 1 / this factor of the time
@@ -230,6 +232,10 @@ class BucketStore(WritableStore):
                     )
 
         return expected_seq + len(events)
+
+    def reserve_number(self, number: int, slug: str) -> bool:
+        """Reserve a number for all machines: an object can be created only once."""
+        return self._bucket.create(f"{NUMBERS_FOLDER}/{number:06}", slug.encode())
 
     def anchor(self) -> None:
         """Write the current end of every changed journal, so that truncation or rewriting is
