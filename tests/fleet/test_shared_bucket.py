@@ -22,9 +22,7 @@ def main_of(fleet: Fleet) -> str:
 def test_two_repositories_that_share_a_bucket_without_a_prefix_never_touch_each_other(
     tmp_path: Path, s3: S3Server, temporal: TemporalServer
 ) -> None:
-    ours, theirs = (
-        Fleet(tmp_path / name, s3, temporal, prefix="") for name in ("ours", "theirs")
-    )
+    ours, theirs = (Fleet(tmp_path / name, s3, temporal, prefix="") for name in ("ours", "theirs"))
     person, worker = theirs.machine("person"), theirs.machine("worker")
     before = main_of(ours)
     with ours.machine("worker").worker():
@@ -38,7 +36,9 @@ def test_two_repositories_that_share_a_bucket_without_a_prefix_never_touch_each_
         shown = json.loads(our_person.phasegate("status", "--fleet", "--json").stdout)
         assert shown["workflow"] is None, "their feature is not shown here"
     assert main_of(ours) == before, "their feature must not reach our main"
-    assert "bye.py" in git(theirs.remote, "ls-tree", "--name-only", "main"), "control: it was merged"
+    assert "bye.py" in git(theirs.remote, "ls-tree", "--name-only", "main"), (
+        "control: it was merged"
+    )
     found = json.loads(person.phasegate("fleet", "doctor", "--json").stdout)["checks"]
     repository = next(check for check in found if check["name"] == "repository")
     assert repository["ok"], repository

@@ -24,11 +24,11 @@ from temporalio.converter import (
 from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
+from phasegate import __version__
+from phasegate.config.settings import FleetSettings
 from phasegate.core.display.status import ENDED_STAGE_NAMES, derive_standing
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.core.workflow.phase_transitions import Stage
-from phasegate import __version__
-from phasegate.config.settings import FleetSettings
 from phasegate.engine.bucket import make_fleet_address, open_fleet_bucket, open_fleet_record
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
@@ -47,7 +47,6 @@ from phasegate.storage.bucket.client import Bucket
 from phasegate.typed import read_json
 from phasegate.workspace.remote import fetch_branch
 from phasegate.workspace.repository import is_ancestor
-
 
 # Between the name and the version of a worker
 VERSION_LABEL = " phasegate/"
@@ -210,7 +209,9 @@ async def run_on_fleet(
                 runs_elsewhere=True,
             )
 
-    keep_run_request(open_fleet_bucket(project), slug, KeptRunRequest(options.agent, options.merge, options.by))
+    keep_run_request(
+        open_fleet_bucket(project), slug, KeptRunRequest(options.agent, options.merge, options.by)
+    )
     handle = await _start_workflow(
         client, project, slug, options, "merges" if options.merge else None
     )

@@ -168,12 +168,23 @@ class FeatureCodeTransfer:
             result, detail = self._retry_remote(
                 lambda: push_refs(self._repository, self._remote, *moves)
             )
+            if result is not PushResult.DONE and self._is_branch_at(new):
+                # A forge has removed the branch of a merged pull request, or moved it already
+                result, detail = self._retry_remote(
+                    lambda: push_refs(self._repository, self._remote, moves[0])
+                )
             if result is not PushResult.DONE:
                 raise self._refusal_error(detail)
 
             self._remote_refs = {self._ref: commit, **({self._branch: new} if new else {})}
             set_refs(self._repository, {self._ref: commit}, f"publish {self._slug}")
             self._last_published = code
+
+    def _is_branch_at(self, commit: str | None) -> bool:
+        there = self._retry_remote(
+            lambda: list_remote_refs(self._repository, self._remote, self._branch)
+        )
+        return there.get(self._branch) == commit
 
     def retire(self) -> None:
         """Remove the ref of a merged feature, here and at the remote: its code is in the base."""

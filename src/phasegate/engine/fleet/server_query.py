@@ -128,7 +128,9 @@ async def _list_workers(client: Client, queue: str) -> tuple[FleetWorkerStatus, 
     """Return the workers that have polled the fleet's queue a short time ago."""
     pollers = await _list_pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
     found = [
-        FleetWorkerStatus(*split_worker_identity(one.identity), _first_timestamp(one.last_access_time))
+        FleetWorkerStatus(
+            *split_worker_identity(one.identity), _first_timestamp(one.last_access_time)
+        )
         for one in pollers
     ]
     return tuple(sorted(found))

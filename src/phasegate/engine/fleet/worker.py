@@ -42,7 +42,11 @@ from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
 from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.engine.bucket import FINAL_COPY_TIMEOUT_S, open_fleet_bucket, open_fleet_record
-from phasegate.engine.drive.feature import RunOptions, clean_up_feature, run_single_step
+from phasegate.engine.drive.feature import (
+    RunOptions,
+    clean_up_feature,
+    run_single_step,
+)
 from phasegate.engine.drive.local_context import make_driver_context
 from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
 from phasegate.engine.fleet.code_transfer import (
@@ -65,6 +69,7 @@ from phasegate.engine.fleet.temporal_workflow import (
     adoption_queue,
     agent_queue,
 )
+from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.journal.entries import encode_notice
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.notify.notifier import notify_failure, notify_feature_end
@@ -107,6 +112,7 @@ FLEET_OPTION = " --fleet"
 SHUTDOWN_TIMEOUT = timedelta(minutes=2)
 _STEP_GAP_S = 5.0
 _SERVER_RETRY_S = 3.0
+_FORGE_WAITS = (Step.PUBLISH, Step.AWAIT)
 _CLEAN_UP_INTERVAL_S = 300.0
 _MAX_ID_BYTES = 64
 _ROOM_POLL_INTERVAL_S = 0.5
@@ -249,10 +255,14 @@ class FleetWorker:
                 sync_work=code.commit_job_work, is_draining=self._is_draining.is_set
             )
 
+            wait_s = 0.0
             if order.step is Step.STOP:
                 clean_up_feature(context, order.slug)
                 feature = _require_feature(record, order.slug)
                 continues = False
+            elif order.step in _FORGE_WAITS:
+                feature, wait_s = _poll_forge(context, order)
+                continues = True
             else:
                 options = RunOptions(merge=order.merge, by=order.by)
                 feature, continues = run_single_step(
@@ -267,7 +277,7 @@ class FleetWorker:
                 code.retire()
 
             record.anchor()
-            return FeatureProgress(_without_texts(feature), continues)
+            return FeatureProgress(_without_texts(feature), continues, wait_s=wait_s)
 
     def remove_merged_features(self) -> None:
         """Remove branches and checkouts of features that other workers have merged."""
@@ -451,6 +461,25 @@ def _require_feature(record: BucketStore, slug: str) -> Feature:
     if feature is None:
         raise ApplicationError(f"feature {slug} is not recorded", non_retryable=True)
     return feature
+
+
+def _poll_forge(context: DriverContext, order: StepRequest) -> tuple[Feature, float]:
+    """Poll the forge once. Return the state, and the time to wait if there was no progress.
+
+    A pull request may wait for days: in that time the feature occupies no worker.
+    """
+    options = RunOptions(merge=order.merge, by=order.by, poll_once=True)
+    wait_s = context.project.config.forge.poll_interval_s
+    try:
+        feature, has_progress = run_single_step(
+            context, order.slug, order.step, options, is_first=order.is_first
+        )
+    except TemporarilyUnavailable as error:
+        found = read_feature(context.record, order.slug)
+        assert found is not None
+        return found, max(wait_s, error.retry_after_s)
+
+    return feature, 0.0 if has_progress else wait_s
 
 
 def _required_agents(project: Project, feature: Feature, order: StepRequest) -> set[str]:

@@ -6,8 +6,8 @@ import click
 
 from phasegate.core.answer.parse import parse_answer
 from phasegate.core.answer.vocabulary import ALLOWED_VERDICTS
-from phasegate.engine.journal.asking import answer_question
 from phasegate.engine.fleet.entry import open_record
+from phasegate.engine.journal.asking import answer_question
 from phasegate.engine.project.project import open_project
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group

@@ -133,7 +133,11 @@ class Bucket:
     def at(self, address: BucketAddress, repository: str = "") -> Bucket:
         """Return another part of this bucket, with the record of a repository."""
         return Bucket(
-            address, self._credentials, self._retry_timeout_s, repository=repository, stop=self._stop
+            address,
+            self._credentials,
+            self._retry_timeout_s,
+            repository=repository,
+            stop=self._stop,
         )
 
     def get(self, path: str) -> StoredObject | None:
