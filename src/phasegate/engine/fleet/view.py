@@ -47,7 +47,7 @@ def update_copy(folder: Path, *, trails: bool = False) -> Path:
     project = open_project(folder)
     location = locate_fleet_copy(project)
     with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
-        record.sync_all_features()
+        record.sync_open_features()
         if trails:
             download_trails(
                 open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S),

@@ -68,7 +68,8 @@ _READ_END_PREFIX = "end "
 _HEAD_END_PREFIX = "headed "
 _HEADS_END_KEY = "heads"
 # Stages of a feature
-_IDLE_STAGES = ("gate-passed", "blocked", "completed", "cancelled")
+_ENDED_STAGES = ("completed", "cancelled")
+_IDLE_STAGES = ("gate-passed", "blocked", *_ENDED_STAGES)
 # Folder of events without a feature; not a valid slug
 _NO_FEATURE_FOLDER = "-"
 _CHAIN_NAME = "phasegate feature journal 1"
@@ -282,6 +283,22 @@ class BucketStore(WritableStore):
         """Apply the new pages of every journal, whether or not a chain head announces them."""
         self._sync_matching_features(lambda _: True)
 
+    def sync_open_features(self) -> None:
+        """Apply the new pages of the features that have not ended, and of those in new heads.
+
+        It costs one request for each open feature, however many have ended.
+        """
+        self._sync_matching_features(self._is_open)
+
+    def _is_open(self, feature: str) -> bool:
+        return self._read_stage(feature) not in _ENDED_STAGES
+
+    def _read_stage(self, feature: str) -> str | None:
+        row = self._connection.execute(
+            "SELECT stage FROM workflow WHERE feature = ?", (feature,)
+        ).fetchone()
+        return row[0] if row else None
+
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
@@ -305,10 +322,7 @@ class BucketStore(WritableStore):
 
         Otherwise only commands of users change it, and a chain head announces those changes.
         """
-        row = self._connection.execute(
-            "SELECT stage FROM workflow WHERE feature = ?", (feature,)
-        ).fetchone()
-        return row is None or row[0] not in _IDLE_STAGES
+        return self._read_stage(feature) not in _IDLE_STAGES
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._mutex:
