@@ -228,8 +228,20 @@ def git(
     return result
 
 
+class Login(NamedTuple):
+    """A user name and a password for a URL; both are empty if none is stored."""
+
+    user: str = ""
+    password: str = ""
+
+
 def read_credential(url: str) -> str:
-    """Return the password that the user's credential helper has for a URL, or an empty text.
+    """Return the password that the user's credential helper has for a URL, or an empty text."""
+    return read_login(url).password
+
+
+def read_login(url: str) -> Login:
+    """Return what the user's credential helper has for a URL.
 
     Nothing prompts the user.
     """
@@ -251,13 +263,11 @@ def read_credential(url: str) -> str:
     )
 
     if not result.ok:
-        return ""
+        return Login()
 
-    for line in result.stdout.decode(errors="replace").splitlines():
-        if line.startswith("password="):
-            return line.removeprefix("password=")
-
-    return ""
+    lines = result.stdout.decode(errors="replace").splitlines()
+    fields = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    return Login(fields.get("username", ""), fields.get("password", ""))
 
 
 def run_git_over_network(

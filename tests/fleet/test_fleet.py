@@ -77,9 +77,14 @@ def test_a_fleet_that_is_not_there_is_said_in_plain_words(
     nowhere.address = f"127.0.0.1:{port}"
     fleet = Fleet(tmp_path, s3, nowhere, prefix)
     person = fleet.machine("person")
-    for command in (("run", TYPE, DESCRIPTION, "--fleet"), ("worker",)):
-        refused = person.phasegate(*command)
-        assert refused.returncode == 3, refused.stderr
-        assert "does not respond" in refused.stderr
+    refused = person.phasegate("run", TYPE, DESCRIPTION, "--fleet")
+    assert refused.returncode == 3, refused.stderr
+    assert "does not respond" in refused.stderr
+    with person.start_worker() as process:
+        assert process.stdout is not None
+        waits = process.stdout.readline()
+        assert "waiting for the server" in waits, "a worker may be started before its server"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, "and ends at once if it is asked to"
     assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--step").returncode == 2
     assert fleet.events() == [], "nothing was started"

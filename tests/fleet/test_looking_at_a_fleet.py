@@ -20,7 +20,9 @@ from phasegate.storage.bucket.client import Bucket
 from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.bucket.numbered_log import Page
 from phasegate.storage.location import Location
+from phasegate.storage.row_events import workflow_changed_event
 from phasegate.storage.rows import NewEvent as Recordable
+from phasegate.storage.rows import WorkflowRow
 from phasegate.typed import read_json
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE
@@ -135,6 +137,45 @@ def test_a_copy_follows_by_what_is_new_is_made_anew_when_damaged_and_refuses_ano
         assert {*reader.features()} == {"001-one", "002-two"}, "the bucket has it all"
     with pytest.raises(StateConflict, match="no longer has head"):
         opened(s3.patient_bucket(f"{prefix}/made-anew"))
+
+
+@pytest.mark.demand("X8.i")
+def test_a_look_costs_what_is_open_however_many_features_have_ended(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
+    nowhere = Location(Path(), Path(), Path())
+    bucket = s3.patient_bucket(prefix)
+    looks = []
+    with (
+        BucketStore(bucket, nowhere, lambda: str(uuid4())) as writer,
+        BucketStore(bucket, nowhere, lambda: str(uuid4()), tmp_path / "copy/store.db") as reader,
+    ):
+        writer.append("001-open", 0, TS, [workflow_changed_event(_workflow("001-open", "working"))])
+        for ended in range(2):
+            for number in range(12 * ended):
+                slug = f"{number + 100}-ended"
+                row = _workflow(slug, "completed")
+                writer.append(slug, 0, TS, [workflow_changed_event(row)])
+            writer.anchor()
+            reader.sync_open_features()
+            looks.append(_gets(bucket, reader.sync_open_features))
+        assert len(reader.features()) == 13, "control: what has ended was read once"
+    assert [len(look) for look in looks] == [2, 2], looks
+    assert looks[1][1] == "journal/001-open/0000000002"
+
+
+def _workflow(slug: str, stage: str) -> WorkflowRow:
+    return WorkflowRow(
+        feature=slug,
+        type="quick",
+        description="x",
+        base="main",
+        phases="01-requirements",
+        position=0,
+        stage=stage,
+        round=1,
+        since=TS,
+    )
 
 
 def _gets(bucket: Bucket, call: Callable[[], None]) -> list[str]:

@@ -202,8 +202,10 @@ def test_an_order_is_about_the_feature_asked_for_or_the_only_one_in_work() -> No
     assert choose_workflow(every, "001-a") == one
     assert choose_workflow(every, "002-b") == two
     assert choose_workflow([one, ended], None) == one
+    assert choose_workflow(every, "002") == two, "a prefix of one feature"
     for refused in (
         choose_workflow(every, "003-c"),
+        choose_workflow(every, "00"),
         choose_workflow(every, None),
         choose_workflow([ended], None),
     ):

@@ -50,17 +50,20 @@ class Machine:
             timeout=240,
         )
 
-    @contextmanager
-    def worker(self) -> Iterator[subprocess.Popen[str]]:
+    def start_worker(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "phasegate", "worker"]
-        with subprocess.Popen(
+        return subprocess.Popen(
             command,
             cwd=self.root,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        ) as process:
+        )
+
+    @contextmanager
+    def worker(self) -> Iterator[subprocess.Popen[str]]:
+        with self.start_worker() as process:
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline()
@@ -68,7 +71,7 @@ class Machine:
                 yield process
             finally:
                 if process.poll() is None:
-                    process.send_signal(signal.SIGTERM)
+                    process.send_signal(signal.SIGINT)
                     try:
                         process.wait(60)
                     except subprocess.TimeoutExpired:
@@ -89,6 +92,7 @@ class Fleet:
         more: str = "",
     ) -> None:
         """`endpoint`: another way to the bucket. `more`: settings."""
+        folder.mkdir(exist_ok=True)
         self._folder, self._s3, self._prefix = folder, s3, prefix
         origin = one_at_a_time(folder / "origin")
         settings = (

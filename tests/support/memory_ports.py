@@ -42,6 +42,9 @@ class MemoryRecord:
         self._lock = RLock()
         self.anchored = 0
 
+    def reserve_number(self, number: int, slug: str) -> bool:
+        return True
+
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         rows = [decode_row(feature, event.kind, event.payload) for event in events]
         with self._lock:

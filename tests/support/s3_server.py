@@ -75,7 +75,12 @@ class Request(NamedTuple):
     data: bytes
 
 
-Fault = Callable[[Request], str]  # "", or "away": it is not passed on; "lost": its answer is not
+# "", or "away": it is not passed on; "lost": its answer is not; "refused": the key is not valid
+Fault = Callable[[Request], str]
+_REFUSAL = (
+    b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: application/xml\r\n"
+    b"Content-Length: 42\r\n\r\n<Error><Code>AccessDenied</Code> </Error>\n"
+)
 
 
 class FaultyProxy:
@@ -113,7 +118,9 @@ class FaultyProxy:
             fate = self.fault(request)
             with self._lock:
                 self.seen[request.kind, fate] += 1
-            if fate != "away":
+            if fate == "refused":
+                client.sendall(_REFUSAL)
+            elif fate != "away":
                 answer = self._ask(request.data)
                 if (self.after(request) or fate) != "lost":
                     client.sendall(answer)

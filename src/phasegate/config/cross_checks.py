@@ -10,9 +10,15 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from phasegate.config.settings import MAX_ATTEMPTS, Config, PathSettings, StorageSettings
+from phasegate.config.settings import (
+    MAX_ATTEMPTS,
+    Config,
+    FleetSettings,
+    PathSettings,
+    StorageSettings,
+)
 from phasegate.core.agents.harnesses import ACP, COMMAND
-from phasegate.core.credentials import find_storage_key_refusal
+from phasegate.core.credentials import find_server_key_refusal, find_storage_key_refusal
 from phasegate.core.detection.project_kind import LANGUAGE_TITLES
 from phasegate.core.workflow.workflow_phases import (
     DESCRIPTION_NOUNS,
@@ -61,6 +67,7 @@ def find_config_problems(config: Config) -> Iterator[ConfigProblem]:
     yield from _check_phases(config)
     yield from _check_paths(config.paths)
     yield from _check_storage(config.storage)
+    yield from _check_fleet(config.fleet)
 
 
 def _check_names(config: Config) -> Iterator[ConfigProblem]:
@@ -253,6 +260,19 @@ def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
     refused = find_storage_key_refusal(named)
     if refused is not None:
         yield ConfigProblem(("storage", "access_key_env"), *refused)
+
+
+def _check_fleet(fleet: FleetSettings) -> Iterator[ConfigProblem]:
+    if bool(fleet.tls_cert_file) != bool(fleet.tls_key_file):
+        yield ConfigProblem(
+            ("fleet", "tls_cert_file"),
+            "a certificate needs its key, and vice versa",
+            "name both files",
+        )
+
+    refused = find_server_key_refusal(fleet.api_key_env)
+    if refused is not None:
+        yield ConfigProblem(("fleet", "api_key_env"), *refused)
 
 
 def _collect_phase_keys(config: Config) -> tuple[str, ...]:

@@ -363,6 +363,16 @@ class FleetSettings(SettingsTable, frozen=True):
     max_open_features: PositiveInt = 200
     # A step whose worker sends no heartbeat for this long counts as lost.
     heartbeat_timeout_s: Seconds = 300
+    # Encrypts the connection to the server; the other tls settings imply it.
+    tls: bool = False
+    # Files: certificates that sign the server's, and this machine's certificate and key (mTLS).
+    tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    # The name in the server's certificate, if it is not that of `address`.
+    tls_server_name: str = ""
+    # Variable with the API key for the server, for instance of Temporal Cloud.
+    api_key_env: VariableName | None = None
     # A worker that does not claim a step of its feature in time loses the feature to another one.
     claim_timeout_s: Seconds = 60
 

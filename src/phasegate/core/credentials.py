@@ -97,6 +97,15 @@ def find_storage_key_refusal(names: Sequence[str]) -> SecretRefusal | None:
     return None
 
 
+def find_server_key_refusal(name: str | None) -> SecretRefusal | None:
+    """Return why a variable must not be used as the API key of a Temporal server."""
+    if name in _AGENT_KEYS:
+        return SecretRefusal(
+            f"{name} is the key of an agent, not of a Temporal server", "use another variable"
+        )
+    return None
+
+
 def lends_registry_credentials(trust: Trust, *, is_users_tree: bool) -> bool:
     """Return whether a setup may use the user's credentials for package registries."""
     return is_users_tree and trust.lends_credentials

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from phasegate.config.load import load_config
 from phasegate.config.settings import StorageSettings
-from phasegate.engine.project.project import Project
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.project.fleet_repository import find_registered_id, get_repository_id
+from phasegate.engine.project.project import Project, open_project
 from phasegate.errors import (
     ConfigError,
     EnvironmentUnavailable,
@@ -29,7 +31,7 @@ from phasegate.errors import (
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.storage.bucket.client import Bucket, BucketAddress, retry_with_backoff
 from phasegate.storage.bucket.copier import BucketCopier
-from phasegate.storage.bucket.journal import BucketStore
+from phasegate.storage.bucket.journal import BucketStore, read_seen_ends
 from phasegate.storage.bucket.verify_copy import verify_bucket
 from phasegate.storage.location import (
     CLONE_PATH_FILE,
@@ -41,11 +43,17 @@ from phasegate.storage.location import (
 )
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.verify_audit import AuditReport
+from phasegate.workspace.repository_id import read_local_id
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0
 # Retry time if the record itself is stored in the bucket
 BUCKET_TIMEOUT_S = 600.0
+# Folder of the records of repositories whose [storage] has no prefix
+REPOSITORIES_FOLDER = "repositories"
+# Object with the id of the repository that a record belongs to
+BINDING_PATH = "fleet/repository"
+_bound_addresses: dict[BucketAddress, str] = {}
 _log = logging.getLogger("phasegate")
 
 
@@ -69,14 +77,68 @@ def make_bucket_address(storage: StorageSettings) -> BucketAddress:
     return BucketAddress(storage.endpoint, name or storage.bucket, prefix, storage.region)
 
 
+def make_fleet_address(project: Project) -> BucketAddress:
+    """Return the address of the fleet's record.
+
+    Without a configured prefix each repository has its own, so that a bucket can be shared.
+    """
+    address = make_bucket_address(project.config.storage)
+    if address.prefix:
+        return address
+    return address._replace(prefix=f"{REPOSITORIES_FOLDER}/{get_repository_id(project)}")
+
+
+def open_fleet_bucket(
+    project: Project, timeout_s: float = BUCKET_TIMEOUT_S, stop: Event | None = None
+) -> Bucket:
+    """Open the part of the bucket that has the fleet's record of this repository.
+
+    Raises StateConflict if it has the record of another repository. The first one to open it binds
+    it to its repository. A worker passes `stop`, which is set when it must end.
+    """
+    bucket = open_bucket(
+        storage=project.config.storage,
+        environ=os.environ,
+        timeout_s=timeout_s,
+        address=make_fleet_address(project),
+        repository=get_repository_id(project),
+        stop=stop,
+    )
+    if _bound_addresses.get(bucket.address) != bucket.repository:
+        _bind_to_repository(bucket)
+        _bound_addresses[bucket.address] = bucket.repository
+
+    return bucket
+
+
+def _bind_to_repository(bucket: Bucket) -> None:
+    own = bucket.repository.encode()
+    found = bucket.get(BINDING_PATH)
+    if found is None and not bucket.create(BINDING_PATH, own):
+        found = bucket.get(BINDING_PATH)
+
+    if found is not None and found.data != own:
+        other = escape_unprintable(found.data.decode(errors="replace")[:12])
+        raise StateConflict(
+            f"{bucket.address} has the fleet of repository {other}, and this is"
+            f" repository {bucket.repository[:12]}",
+            "leave out the prefix in [storage], then each repository gets its own; or set another",
+        )
+
+
 def open_bucket(
-    storage: StorageSettings, environ: Mapping[str, str], timeout_s: float = 0.0
+    storage: StorageSettings,
+    environ: Mapping[str, str],
+    timeout_s: float = 0.0,
+    address: BucketAddress | None = None,
+    repository: str = "",
+    stop: Event | None = None,
 ) -> Bucket:
     """Open the configured bucket; retry for up to `timeout_s` while it is unavailable.
 
     Keys come from the configured variables, or from the default credential chain.
     """
-    address = make_bucket_address(storage)
+    address = address or make_bucket_address(storage)
     names = storage.access_key_env, storage.secret_key_env
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
@@ -85,12 +147,20 @@ def open_bucket(
             f"these variables must contain the keys of {address}",
         )
 
-    return Bucket(address, (keys[0], keys[1]) if keys else None, retry_timeout_s=timeout_s)
+    return Bucket(
+        address,
+        (keys[0], keys[1]) if keys else None,
+        retry_timeout_s=timeout_s,
+        repository=repository,
+        stop=stop,
+    )
 
 
-def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> BucketStore:
+def open_fleet_record(
+    project: Project, timeout_s: float = BUCKET_TIMEOUT_S, stop: Event | None = None
+) -> BucketStore:
     """Open the record of a fleet: the bucket, and a local copy for readers on this machine."""
-    bucket = open_bucket(project.config.storage, os.environ, timeout_s)
+    bucket = open_fleet_bucket(project, timeout_s, stop)
     own = project.location._replace(fleet_copy=None)
     # The lock files of this machine are in this folder
     prepare_data_folder(own)
@@ -109,9 +179,8 @@ def locate_fleet_copy(project: Project) -> Location:
     It is a folder that no agent can read, with the same layout as `.phasegate`.
     """
     root = project.root
-    digest = sha256(
-        f"{make_bucket_address(project.config.storage)}\0{root}".encode(errors="surrogateescape")
-    ).hexdigest()
+    place = f"{make_fleet_address(project)} {get_repository_id(project)}"
+    digest = sha256(f"{place}\0{root}".encode(errors="surrogateescape")).hexdigest()
     folder = project.location.state_home / FLEET_COPIES_FOLDER / f"{root.name}-fleet-{digest[:8]}"
     if not (folder / CLONE_PATH_FILE).is_file():
         make_folder(folder)
@@ -204,13 +273,33 @@ def push_to_bucket(folder: Path, wait_s: float) -> CopyReport:
 
 
 def verify_bucket_copy(folder: Path) -> AuditReport:
-    """Verify the bucket by itself and, in a repository, against the local record."""
+    """Verify the bucket by itself and, in a repository, against what was recorded or read here."""
     root = find_main_worktree(folder)
     bucket = open_bucket(
         load_config(root, os.environ).config.storage, os.environ, FINAL_COPY_TIMEOUT_S
     )
-    location = None
-    if os.path.lexists(root / ".git"):
-        location = locate_repository(folder, os.environ)
+    if not os.path.lexists(root / ".git"):
+        fleets = [
+            bucket.at(bucket.address._replace(prefix=f"{REPOSITORIES_FOLDER}/{name}"))
+            for name in bucket.list_folders(REPOSITORIES_FOLDER)
+        ]
+        return verify_bucket(bucket, None, [bucket, *fleets])
 
-    return verify_bucket(bucket, location)
+    location = locate_repository(folder, os.environ)
+    project = open_project(root)
+    if not _has_fleet(project):
+        return verify_bucket(bucket, location)
+
+    seen = read_seen_ends(locate_fleet_copy(project).store_path)
+    fleet_bucket = bucket.at(make_fleet_address(project), get_repository_id(project))
+    return verify_bucket(bucket, location, [fleet_bucket], seen)
+
+
+def _has_fleet(project: Project) -> bool:
+    """Return whether this clone, or its remote, has the id that a fleet needs."""
+    if read_local_id(project.repository):
+        return True
+
+    with suppress(ConfigError, EnvironmentUnavailable):
+        return bool(find_registered_id(project))
+    return False

@@ -38,9 +38,9 @@ class DetachedProcess:
         """Return the exit status of the process; None while it runs."""
         return self._process.poll()
 
-    def terminate(self, timeout_s: float) -> None:
-        """Send SIGTERM, then SIGKILL if it has not ended after `timeout_s`."""
-        self._process.terminate()
+    def terminate(self, timeout_s: float, number: int = signal.SIGTERM) -> None:
+        """Send a signal, then SIGKILL if the process has not ended after `timeout_s`."""
+        self._process.send_signal(number)
 
         try:
             self._process.wait(timeout_s)

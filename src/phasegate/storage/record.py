@@ -29,6 +29,13 @@ class WritableStore(StoreReader):
             except MovedOn:
                 continue
 
+    def reserve_number(self, number: int, slug: str) -> bool:
+        """Reserve the number of a new feature; return False if another feature has it.
+
+        On one machine a lock protects it.
+        """
+        return True
+
     @abstractmethod
     def anchor(self) -> None:
         """Anchor the chain outside the store, so that a later change is detected."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, TemporarilyUnavailable
-from phasegate.git import query_git_as_user, run_git_over_network
+from phasegate.git import query_git_as_user, read_login, run_git_over_network
 from phasegate.sandbox.run_program import ProgramResult
 from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import BRANCH_PREFIX
@@ -63,6 +63,15 @@ def read_remote_url(repository: Repository, name: str) -> str:
     if said.ok:
         return os.fsdecode(said.stdout).strip()
     return ""
+
+
+def with_user_credential(remote: Remote) -> Remote:
+    """Return a remote with the login that the user's credential helper has for an HTTP address."""
+    if remote.token or not remote.url.startswith(("https://", "http://")):
+        return remote
+
+    login = read_login(remote.url)
+    return remote._replace(user=login.user, token=login.password)
 
 
 def list_remote_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:

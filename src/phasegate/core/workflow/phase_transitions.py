@@ -256,13 +256,17 @@ def build_own_state(workflow: Workflow | None) -> dict[str, object]:
 
 
 def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> WorkflowOrRefusal:
-    """Return the requested workflow, else the only active one.
+    """Return the requested workflow, by its name or a unique prefix, else the only active one.
 
     It never guesses, because an order to the wrong feature cannot be undone.
     """
     active = {workflow.feature: workflow for workflow in workflows if workflow.is_active}
     if feature in active:
         return active[feature]
+
+    matches = [slug for slug in active if feature and slug.startswith(feature)]
+    if len(matches) == 1:
+        return active[matches[0]]
     if feature:
         return Refusal(f"feature {feature} has no active workflow", _active_features_hint(active))
     if len(active) == 1:

@@ -41,7 +41,11 @@ from phasegate.engine.journal.feature import (
     read_feature,
     read_workflows,
 )
-from phasegate.engine.project.agents import choose_agent, find_startable_agents
+from phasegate.engine.project.agents import (
+    choose_agent,
+    find_startable_agents,
+    list_known_agents,
+)
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.feature_merge import (
@@ -72,8 +76,13 @@ def start_workflow(
     description: str,
     agent: str | None = None,
     by: OrderOrigin = UNKNOWN_ORIGIN,
+    *,
+    runs_elsewhere: bool = False,
 ) -> str:
-    """Start a workflow; return the slug of its feature."""
+    """Start a workflow; return the slug of its feature.
+
+    `runs_elsewhere`: other machines run it, so the programs of its agents need not be here.
+    """
     phases, noun = _find_phases(project, type_)
     description = description.strip()
     if not description and workflow_noun(type_, noun) is not None:
@@ -87,10 +96,11 @@ def start_workflow(
             f"{type_} has two phases of work packages", "keep one of them in its phases"
         )
 
-    _choose_agents(project, plan, agent)
+    agents = list_known_agents(project) if runs_elsewhere else find_startable_agents(project)
+    _choose_agents(project, plan, agent, agents)
     base = current_branch(project)
     run = project.config.run
-    retries = max(agent.max_retries for agent in find_startable_agents(project).values())
+    retries = max(agent.max_retries for agent in agents.values())
     limits = FeatureLimits(
         revisions=run.max_revisions, retries=retries, parallel=run.parallel, losses=MAX_LOSSES
     )
@@ -332,13 +342,15 @@ def choose_workflow_agents(
 ) -> Mapping[str, AgentSettings]:
     """Return the agents of a workflow by name; raise ConfigError if a role has none."""
     phases, _ = _find_phases(project, type_)
-    return _choose_agents(
-        project, tuple(_plan_phase(project, key, phases) for key in phases), agent
-    )
+    plan = tuple(_plan_phase(project, key, phases) for key in phases)
+    return _choose_agents(project, plan, agent, find_startable_agents(project))
 
 
 def _choose_agents(
-    project: Project, plan: tuple[PhasePlan, ...], agent: str | None
+    project: Project,
+    plan: tuple[PhasePlan, ...],
+    agent: str | None,
+    available: Mapping[str, AgentSettings],
 ) -> Mapping[str, AgentSettings]:
     roles = {
         PhaseWork.PLANNING: ("plan", "challenge"),
@@ -348,17 +360,17 @@ def _choose_agents(
     }
 
     chosen = [
-        choose_agent(project, role, phase.key, agent)
+        choose_agent(project, role, phase.key, agent, agents=available)
         for phase in plan
         for role in roles[phase.work]
     ]
     return {one.name: one.settings for one in chosen}
 
 
-def _make_free_slug(project: Project, reader: RecordReader, description: str) -> str:
+def _make_free_slug(project: Project, store: RunRecord, description: str) -> str:
     """Make a slug from the next free number and the first words of the description."""
     names = [
-        *reader.features(),
+        *store.features(),
         *list_features(project.root, specs_folder=project.config.paths.features),
     ]
     names += [
@@ -368,5 +380,9 @@ def _make_free_slug(project: Project, reader: RecordReader, description: str) ->
     numbers = [int(found[1]) for name in names if (found := re.match(r"([0-9]{3,6})-", name))]
     plain = unicodedata.normalize("NFKD", description).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)[:_MAX_SLUG_WORDS] or ["feature"]
+    name = "-".join(words)[:_MAX_SLUG_CHARS].rstrip("-")
+    number = max(numbers, default=0) + 1
+    while not store.reserve_number(number, f"{number:03}-{name}"):
+        number += 1
 
-    return f"{max(numbers, default=0) + 1:03}-{'-'.join(words)[:_MAX_SLUG_CHARS].rstrip('-')}"
+    return f"{number:03}-{name}"

@@ -162,7 +162,11 @@ class StepRunner(Generic[S, E]):
         due = self._journal.due_step
         while self._journal.due_step == due or pool.running:
             self.raise_if_stopped()
-            if self._journal.due_step != due:
+            if self._context.is_draining():
+                # Running agents end; no other one starts here
+                if not pool.running:
+                    raise Interrupted
+            elif self._journal.due_step != due:
                 # One of several agents has blocked the work: the others are not needed any more
                 pool.stop_all()
             elif not self._start_due_jobs(pool) and not pool.running:

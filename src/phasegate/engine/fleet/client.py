@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import typing
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
@@ -17,22 +22,34 @@ from temporalio.converter import (
     JSONPlainPayloadConverter,
 )
 from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
+from phasegate import __version__
+from phasegate.config.settings import FleetSettings
 from phasegate.core.display.status import ENDED_STAGE_NAMES, derive_standing
-from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.core.workflow.phase_transitions import Stage
-from phasegate.engine.bucket import make_bucket_address, open_fleet_record
+from phasegate.engine.bucket import make_fleet_address, open_fleet_bucket, open_fleet_record
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.fleet.temporal_workflow import FeatureWorkflow, FleetRunRequest
 from phasegate.engine.journal.feature import read_workflows
+from phasegate.engine.project.fleet_repository import (
+    fleet_remote,
+    get_repository_id,
+    register_repository,
+)
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.workplace import current_branch
-from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
+from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.storage.bucket.client import Bucket
 from phasegate.typed import read_json
-from phasegate.workspace.remote import Remote, get_remote_branch, read_remote_url
+from phasegate.workspace.remote import fetch_branch
+from phasegate.workspace.repository import is_ancestor
+
+# Between the name and the version of a worker
+VERSION_LABEL = " phasegate/"
 
 
 class MsgspecPayloadConverter(EncodingPayloadConverter):
@@ -77,16 +94,81 @@ class ResumedFeature(NamedTuple):
     outcome: str
 
 
+class ServerAccess(NamedTuple):
+    """How to prove who we are to the Temporal server, and how to check who it is."""
+
+    tls: TLSConfig | bool
+    api_key: str | None = None
+
+
+def read_server_access(
+    fleet: FleetSettings, environ: Mapping[str, str], root: Path
+) -> ServerAccess:
+    """Read the certificates and the API key that `[fleet]` names.
+
+    A connection with an API key is always encrypted.
+    """
+    api_key = None
+    if fleet.api_key_env:
+        api_key = environ.get(fleet.api_key_env, "").strip()
+        if not api_key:
+            raise EnvironmentUnavailable(
+                f"{fleet.api_key_env} is not set",
+                f"this variable must contain the API key of {fleet.address}",
+            )
+
+    files = [
+        _read_certificate(root, path)
+        for path in (fleet.tls_ca_file, fleet.tls_cert_file, fleet.tls_key_file)
+    ]
+    if any(files) or fleet.tls_server_name:
+        return ServerAccess(
+            TLSConfig(
+                server_root_ca_cert=files[0],
+                domain=fleet.tls_server_name or None,
+                client_cert=files[1],
+                client_private_key=files[2],
+            ),
+            api_key,
+        )
+
+    return ServerAccess(fleet.tls or api_key is not None, api_key)
+
+
+def _read_certificate(root: Path, path: str) -> bytes | None:
+    if not path:
+        return None
+
+    file = root / Path(path).expanduser()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"cannot read {file}: {error.strerror}", "check the tls settings in [fleet]"
+        ) from error
+
+
+def make_worker_identity() -> str:
+    """Return the name under which Temporal lists this process, with its version."""
+    return f"{os.getpid()}@{socket.gethostname()}{VERSION_LABEL}{__version__}"
+
+
 async def connect_to_temporal(project: Project) -> Client:
     """Connect to the configured Temporal server."""
     fleet = project.config.fleet
     converter = DataConverter(payload_converter_class=FleetPayloadConverter)
+    access = read_server_access(fleet, os.environ, project.root)
 
     try:
         return await Client.connect(
-            fleet.address, namespace=fleet.namespace, data_converter=converter
+            fleet.address,
+            namespace=fleet.namespace,
+            data_converter=converter,
+            api_key=access.api_key,
+            tls=access.tls,
+            identity=make_worker_identity(),
         )
-    except (RuntimeError, RPCError) as error:
+    except (RuntimeError, ValueError, RPCError) as error:
         reason = str(error).partition(":")[0][:200]
         raise EnvironmentUnavailable(
             f"the Temporal server at {fleet.address} does not respond: {reason}",
@@ -96,18 +178,7 @@ async def connect_to_temporal(project: Project) -> Client:
 
 def fleet_queue_name(project: Project) -> str:
     """Return the queue of all machines that share one record."""
-    return f"phasegate {make_bucket_address(project.config.storage)}"
-
-
-def fleet_remote(project: Project) -> Remote:
-    """Return the git remote through which the fleet exchanges code."""
-    name = project.config.forge.remote
-    if url := read_remote_url(project.repository, name):
-        return Remote(url)
-    raise ConfigError(
-        f"there is no remote {name!r}",
-        "a fleet exchanges code through a git remote; add one: git remote add",
-    )
+    return f"phasegate {make_fleet_address(project)} {get_repository_id(project)[:12]}"
 
 
 async def run_on_fleet(
@@ -121,6 +192,7 @@ async def run_on_fleet(
 ) -> FleetRun:
     """Start or continue a feature on the fleet; with `wait`, wait for its end."""
     client = await connect_to_temporal(project)
+    register_repository(project)
     with open_fleet_record(project) as record:
         if type_ is None:
             slug = orders.select_feature(project, record, feature)
@@ -128,9 +200,18 @@ async def run_on_fleet(
             _check_base_is_pushed(project)
             _check_open_feature_limit(project, record)
             slug = orders.start_workflow(
-                project, record, type_, description, options.agent, options.by
+                project,
+                record,
+                type_,
+                description,
+                options.agent,
+                options.by,
+                runs_elsewhere=True,
             )
 
+    keep_run_request(
+        open_fleet_bucket(project), slug, KeptRunRequest(options.agent, options.merge, options.by)
+    )
     handle = await _start_workflow(
         client, project, slug, options, "merges" if options.merge else None
     )
@@ -209,6 +290,47 @@ async def _start_workflow(
     )
 
 
+class KeptRunRequest(msgspec.Struct, frozen=True):
+    """What the user asked for with `run --fleet`, kept in the bucket for `fleet resume`."""
+
+    agent: str | None = None
+    merge: bool = False
+    by: OrderOrigin = UNKNOWN_ORIGIN
+
+
+def keep_run_request(bucket: Bucket, slug: str, request: KeptRunRequest) -> None:
+    """Keep what the user asked for. A merge that was requested once stays requested."""
+    path = _request_path(slug)
+    while True:
+        found = bucket.get(path)
+        if found is None:
+            if bucket.create(path, msgspec.json.encode(request)):
+                return
+            continue
+
+        kept = _decode_request(found.data)
+        wanted = replace(request, merge=request.merge or kept.merge)
+        if wanted == kept or bucket.replace(path, msgspec.json.encode(wanted), found.etag):
+            return
+
+
+def read_run_request(bucket: Bucket, slug: str) -> KeptRunRequest:
+    """Return what the user asked for; defaults if nothing was kept."""
+    found = bucket.get(_request_path(slug))
+    return _decode_request(found.data) if found else KeptRunRequest()
+
+
+def _decode_request(data: bytes) -> KeptRunRequest:
+    try:
+        return read_json(data, KeptRunRequest)
+    except msgspec.MsgspecError:
+        return KeptRunRequest()
+
+
+def _request_path(slug: str) -> str:
+    return f"fleet/{slug}/request"
+
+
 def _check_open_feature_limit(project: Project, record: RecordReader) -> None:
     """Refuse a new feature at the limit: one repository must not occupy all workers."""
     limit = project.config.fleet.max_open_features
@@ -224,6 +346,8 @@ def _check_open_feature_limit(project: Project, record: RecordReader) -> None:
 async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
     """Restart every feature in the bucket that can continue without a decision of the user."""
     client = await connect_to_temporal(project)
+    register_repository(project)
+    bucket = open_fleet_bucket(project)
     resumed = list[ResumedFeature]()
     with open_fleet_record(project) as record:
         record.sync_all_features()
@@ -235,11 +359,12 @@ async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
 
         if derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "stopped":
             try:
+                kept = read_run_request(bucket, row.feature)
                 await _start_workflow(
                     client=client,
                     project=project,
                     slug=row.feature,
-                    options=RunOptions(),
+                    options=RunOptions(agent=kept.agent, merge=kept.merge, by=kept.by),
                     signal=None,
                     policy=WorkflowIDConflictPolicy.FAIL,
                 )
@@ -254,10 +379,12 @@ async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
 
 
 def _check_base_is_pushed(project: Project) -> None:
-    """Refuse a base that is not pushed: workers start from the base on the remote."""
+    """Refuse a base with unpushed commits: workers start from the base on the remote."""
     base = current_branch(project)
     head = project.refs.fetch(base).get(base)
-    if get_remote_branch(project.repository, fleet_remote(project), base) != head:
+    pushed = fetch_branch(project.repository, fleet_remote(project), base)
+    # A clone that is behind is fine: workers start from the newer base
+    if not head or not pushed or not is_ancestor(project.repository, head, pushed):
         raise StateConflict(
             f"{base} is not pushed to the remote", f"push it first: git push origin {base}"
         )

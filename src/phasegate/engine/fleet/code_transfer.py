@@ -8,7 +8,7 @@ took the feature has moved the ref.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from threading import Lock
 from time import monotonic
@@ -19,10 +19,12 @@ from msgspec.structs import replace
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.start_conditions import sync_checkout
 from phasegate.engine.journal.package import find_package, find_package_phase
+from phasegate.engine.project.fleet_repository import fleet_remote, get_repository_id
 from phasegate.engine.project.local_ports import LocalRefs
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
+from phasegate.engine.steps.feature_merge import remove_checkouts
 from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.engine.steps.workplace import PackageWorkspace, raise_if_unsaved
 from phasegate.errors import BranchUpdateBlocked, GivenAway, StateConflict
@@ -50,9 +52,16 @@ from phasegate.workspace.job_snapshot import (
     snapshot_job,
 )
 from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.remote import PushResult, Remote, fetch_refs, push_refs
+from phasegate.workspace.refs import BRANCH_PREFIX, SAVED_PREFIX
+from phasegate.workspace.remote import (
+    PushResult,
+    Remote,
+    fetch_refs,
+    list_remote_refs,
+    push_refs,
+)
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository_id import REPOSITORY_REF, foreign_remote_error
 
 CODE_REF_PREFIX = "refs/phasegate/fleet/"
 # Time to retry an unreachable remote
@@ -85,7 +94,14 @@ class FeatureCodeTransfer:
         """
         repository = self._repository
         names = (self._ref, self._branch, BRANCH_PREFIX + base)
-        self._remote_refs = self._retry_remote(lambda: fetch_refs(repository, self._remote, *names))
+        self._remote_refs = self._retry_remote(
+            lambda: fetch_refs(repository, self._remote, *names, REPOSITORY_REF)
+        )
+        own_id = get_repository_id(self._project)
+        remote_id = self._remote_refs.pop(REPOSITORY_REF, "")
+        if remote_id != own_id:
+            raise foreign_remote_error(self._remote, own_id, remote_id)
+
         local_refs = read_refs(repository, *names)
         published = self._remote_refs.get(self._ref)
 
@@ -152,12 +168,32 @@ class FeatureCodeTransfer:
             result, detail = self._retry_remote(
                 lambda: push_refs(self._repository, self._remote, *moves)
             )
+            if result is not PushResult.DONE and self._is_branch_at(new):
+                # A forge has removed the branch of a merged pull request, or moved it already
+                result, detail = self._retry_remote(
+                    lambda: push_refs(self._repository, self._remote, moves[0])
+                )
             if result is not PushResult.DONE:
                 raise self._refusal_error(detail)
 
             self._remote_refs = {self._ref: commit, **({self._branch: new} if new else {})}
             set_refs(self._repository, {self._ref: commit}, f"publish {self._slug}")
             self._last_published = code
+
+    def _is_branch_at(self, commit: str | None) -> bool:
+        there = self._retry_remote(
+            lambda: list_remote_refs(self._repository, self._remote, self._branch)
+        )
+        return there.get(self._branch) == commit
+
+    def retire(self) -> None:
+        """Remove the ref of a merged feature, here and at the remote: its code is in the base."""
+        with self._mutex:
+            published = self._remote_refs.pop(self._ref, None)
+            if published:
+                move = RefMove(self._ref, published, None)
+                self._retry_remote(lambda: push_refs(self._repository, self._remote, move))
+            set_refs(self._repository, {self._ref: None}, f"retire {self._slug}")
 
     def _refusal_error(self, output: str) -> StateConflict:
         remote_refs = self._retry_remote(
@@ -272,6 +308,42 @@ class FeatureCodeTransfer:
         """
         until_s = monotonic() + REMOTE_TIMEOUT_S
         return retry_with_backoff(call, lambda: monotonic() > until_s, self._project.stop.wait)
+
+
+def remove_retired_code(project: Project, slug: str, works: Iterable[str]) -> None:
+    """Remove what this clone has of a feature that another machine has merged.
+
+    Checkouts are saved first. A branch that is not as this machine has handed it over stays.
+    """
+    repository = project.repository
+    ref = f"{CODE_REF_PREFIX}{slug}"
+    published = read_refs(repository, ref)[ref]
+    handed_over = read_feature_snapshot(repository, published).refs
+    remote = fleet_remote(project)
+    if list_remote_refs(repository, remote, ref).get(ref) == published:
+        # The worker that merged it was killed before it could
+        push_refs(repository, remote, RefMove(ref, published, None))
+
+    remove_checkouts(project, slug, works)
+    gone = {
+        name: None
+        for name, commit in list_feature_refs(repository, slug).items()
+        if handed_over.get(name) == commit and not name.startswith(SAVED_PREFIX)
+    }
+    set_refs(repository, {**gone, ref: None}, f"retire {slug}")
+
+
+def list_carried_features(project: Project) -> list[str]:
+    """Return the features whose code this clone has published or fetched."""
+    refs = read_refs(project.repository, CODE_REF_PREFIX)
+    return sorted(ref.removeprefix(CODE_REF_PREFIX) for ref in refs)
+
+
+def fetch_snapshot(project: Project, slug: str) -> FeatureSnapshot | None:
+    """Fetch the code that a worker has published last; None if there is none."""
+    ref = f"{CODE_REF_PREFIX}{slug}"
+    commit = fetch_refs(project.repository, fleet_remote(project), ref).get(ref)
+    return read_feature_snapshot(project.repository, commit) if commit else None
 
 
 class FleetRefs(LocalRefs):

@@ -10,8 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.engine.bucket import FINAL_COPY_TIMEOUT_S, make_bucket_address, open_bucket
+from phasegate.engine.bucket import (
+    FINAL_COPY_TIMEOUT_S,
+    make_bucket_address,
+    open_bucket,
+    open_fleet_bucket,
+)
 from phasegate.engine.fleet.entry import require_temporal
+from phasegate.engine.project.fleet_repository import find_registered_id, fleet_remote
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.tools.agent_survey import FolderConfig, survey_agents
 from phasegate.errors import EnvironmentUnavailable, PhasegateError
@@ -38,7 +44,7 @@ def run_fleet_checks(folder: Path) -> tuple[FleetCheck, ...]:
 
 
 def _iter_checks(project: Project) -> Iterator[FleetCheck]:
-    for check in (_packages, _server, _bucket, _remote, _sandbox):
+    for check in (_packages, _server, _bucket, _remote, _repository, _sandbox):
         name = check.__name__.strip("_")
         try:
             yield FleetCheck(name, True, check(project))
@@ -106,7 +112,6 @@ def _bucket(project: Project) -> str:
 
 
 def _remote(project: Project) -> str:
-    from phasegate.engine.fleet.client import fleet_remote
     from phasegate.workspace.remote import find_push_problem
 
     remote = fleet_remote(project)
@@ -118,8 +123,21 @@ def _remote(project: Project) -> str:
     return f"{remote.url} accepts pushes"
 
 
+def _repository(project: Project) -> str:
+    """Check that remote, clone and bucket belong to the same repository."""
+    id_ = find_registered_id(project)
+    if not id_:
+        return "has no id yet: the first worker or run makes one"
+
+    address = open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S).address
+    return f"{id_[:12]}, with its record in {address}"
+
+
 def _sandbox(project: Project) -> str:
     wanted = project.config.run.sandbox.value
+    if wanted == SandboxLevel.NONE.value:
+        return 'off, as sandbox = "none" in [run] says'
+
     levels = [
         level
         for level in (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)

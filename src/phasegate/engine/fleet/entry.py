@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.workflow.origin import OrderOrigin
-from phasegate.engine.project.project import Project, open_project
+from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.errors import EnvironmentUnavailable
+from phasegate.storage.record import WritableStore
+from phasegate.workspace.feature_snapshot import parse_assignment
+from phasegate.workspace.job_snapshot import CheckoutSnapshot
 
 if TYPE_CHECKING:
     from phasegate.engine.drive.feature import RunOptions
@@ -48,6 +53,39 @@ def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: 
     return ""
 
 
+@contextmanager
+def open_record(project: Project, *, fleet: bool) -> Iterator[WritableStore]:
+    """Open the record for an order: of the fleet, or of this repository."""
+    if not fleet:
+        with open_project_store(project) as store:
+            yield store
+        return
+
+    # Imports obstore.
+    from phasegate.engine.bucket import open_fleet_record
+
+    with open_fleet_record(project) as record:
+        yield record
+
+
+def fetch_published_checkouts(
+    project: Project, package: WorkPackage
+) -> tuple[CheckoutSnapshot, ...]:
+    """Fetch what the agents of a package left in their checkouts on a worker."""
+    from phasegate.engine.fleet.code_transfer import fetch_snapshot
+
+    snapshot = fetch_snapshot(project, package.feature_slug)
+    if snapshot is None:
+        return ()
+
+    return tuple(
+        checkout
+        for name, checkout in sorted(snapshot.checkouts.items())
+        if (assignment := parse_assignment(package.feature_slug, name))
+        and assignment.work_id == package.work_package_id
+    )
+
+
 def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
     """Restart every open feature that is not running."""
     require_temporal()
@@ -56,12 +94,12 @@ def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
     return asyncio.run(resume_features(open_project(root)))
 
 
-def run_worker(root: Path, on_ready: Callable[[str], None]) -> None:
-    """Run a worker until it is stopped."""
+def run_worker(root: Path, report: Callable[[str], None]) -> None:
+    """Run a worker until it is stopped; `report` gets a line when its state changes."""
     require_temporal()
     from phasegate.engine.fleet.worker import serve_queues
 
-    asyncio.run(serve_queues(root, on_ready))
+    asyncio.run(serve_queues(root, report))
 
 
 def require_temporal() -> None:

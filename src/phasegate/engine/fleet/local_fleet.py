@@ -12,6 +12,7 @@ import os
 import secrets
 import shlex
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -185,7 +186,8 @@ def _start_worker(
     process = DetachedProcess(
         argv, str(clone), {**os.environ, **variables, **worker_variables}, str(log)
     )
-    stack.callback(process.terminate, WORKER_STOP_TIMEOUT_S)
+    # SIGTERM would wait for its agents
+    stack.callback(process.terminate, WORKER_STOP_TIMEOUT_S, signal.SIGINT)
 
     def is_at_work() -> bool:
         if process.poll_exit_status() is not None:

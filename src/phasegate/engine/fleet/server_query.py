@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
@@ -21,11 +22,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from phasegate.core.display.status import NO_WORKER_YET
-from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
-from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX
+from phasegate.engine.fleet.client import VERSION_LABEL, connect_to_temporal, fleet_queue_name
+from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX, WAITING_FAILURES
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
-from phasegate.engine.views.overview import UnservedQueue
+from phasegate.engine.views.overview import FleetWorkerStatus, UnservedQueue
 from phasegate.errors import EnvironmentUnavailable
 
 SERVER_TIMEOUT_S = 5.0
@@ -35,6 +36,14 @@ ALL_WORKERS_BUSY = "all workers are busy"
 _MAX_CONCURRENT = 16
 # Worker and last heartbeat by feature
 WorkersByFeature = dict[str, tuple[str, str]]
+
+
+class ServerState(NamedTuple):
+    """What the server knows of a fleet: who runs which feature, waiting queues, all workers."""
+
+    running: WorkersByFeature
+    unserved: tuple[UnservedQueue, ...]
+    connected: tuple[FleetWorkerStatus, ...]
 
 
 class QueueWait(NamedTuple):
@@ -47,8 +56,8 @@ class QueueWait(NamedTuple):
     why: str = ""
 
 
-async def query_fleet_state(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
-    """Return the worker of each running feature, and the queues without a worker."""
+async def query_fleet_state(project: Project) -> ServerState:
+    """Return the worker of each running feature, the queues without a worker, and all workers."""
     try:
         return await asyncio.wait_for(_describe_fleet(project), SERVER_TIMEOUT_S)
     except (TimeoutError, RPCError) as error:
@@ -74,7 +83,7 @@ async def check_namespace(project: Project) -> None:
         ) from error
 
 
-async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
+async def _describe_fleet(project: Project) -> ServerState:
     client = await connect_to_temporal(project)
     prefix = f"{fleet_queue_name(project)} "
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
@@ -84,13 +93,16 @@ async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[Uns
             description = await client.get_workflow_handle(id_).describe()
             return id_.removeprefix(prefix).partition(" ")[0], description.raw_description
 
-    running = client.list_workflows('ExecutionStatus = "Running"')
+    quoted = prefix.replace("'", "''")
+    running = client.list_workflows(
+        f"ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '{quoted}'"
+    )
     ids = [one.id async for one in running if one.id.startswith(prefix)]
     workers = WorkersByFeature()
     waits = set[QueueWait]()
 
     for slug, description in await asyncio.gather(*map(describe, ids)):
-        feature_waits = _find_waits(slug, description)
+        feature_waits = find_waits(slug, description)
         waits.update(feature_waits)
         workers[slug] = (
             NO_WORKER_YET,
@@ -105,10 +117,43 @@ async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[Uns
                     _first_timestamp(one.last_heartbeat_time, one.last_started_time),
                 )
 
-    return workers, tuple([one async for one in _find_stuck_queues(client, waits)])
+    return ServerState(
+        running=workers,
+        unserved=tuple([one async for one in _find_stuck_queues(client, waits)]),
+        connected=await _list_workers(client, fleet_queue_name(project)),
+    )
 
 
-def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
+async def _list_workers(client: Client, queue: str) -> tuple[FleetWorkerStatus, ...]:
+    """Return the workers that have polled the fleet's queue a short time ago."""
+    pollers = await _list_pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+    found = [
+        FleetWorkerStatus(
+            *split_worker_identity(one.identity), _first_timestamp(one.last_access_time)
+        )
+        for one in pollers
+    ]
+    return tuple(sorted(found))
+
+
+def split_worker_identity(identity: str) -> tuple[str, str]:
+    """Return the name and the version of a worker; the version is empty if it is not known."""
+    name, _, version = identity.partition(VERSION_LABEL)
+    return name, version
+
+
+async def _list_pollers(
+    client: Client, queue: str, type_: TaskQueueType.ValueType
+) -> list[PollerInfo]:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=type_
+    )
+    pollers = (await client.workflow_service.describe_task_queue(request)).pollers
+    oldest = datetime.now(UTC) - POLLER_MAX_AGE
+    return [one for one in pollers if one.last_access_time.ToDatetime(UTC) > oldest]
+
+
+def find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
     """Return the queues in which a feature waits for a worker of its step or workflow."""
     waits = list[QueueWait]()
 
@@ -116,11 +161,7 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
         refused = activity.last_failure
         queue = activity.activity_options.task_queue.name
 
-        # A worker that refuses gives the time since when the feature waits.
-        details = refused.application_failure_info.details.payloads
-        since = (
-            json.loads(details[0].data) if details else _first_timestamp(activity.scheduled_time)
-        )
+        since, why = _explain_refusal(refused, _first_timestamp(activity.scheduled_time))
         if (
             refused.message
             or activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -131,7 +172,7 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
                     type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
                     since=since,
                     feature=slug,
-                    why=refused.message,
+                    why=why,
                 )
             )
 
@@ -149,6 +190,22 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
     return waits
 
 
+def _explain_refusal(refused: Failure, scheduled: str) -> tuple[str, str]:
+    """Return since when a feature waits, and why.
+
+    A worker that is busy or lacks an agent adds the time of the first attempt, any other failure
+    its remedy.
+    """
+    details = refused.application_failure_info.details.payloads
+    detail = str(json.loads(details[0].data)) if details else ""
+
+    if refused.application_failure_info.type in WAITING_FAILURES:
+        return detail or scheduled, refused.message
+    if detail:
+        return scheduled, f"{refused.message} ({detail})"
+    return scheduled, refused.message
+
+
 async def _find_stuck_queues(client: Client, waits: set[QueueWait]) -> AsyncIterator[UnservedQueue]:
     """Yield, per reason, the queues whose waiting features no worker takes.
 
@@ -158,13 +215,7 @@ async def _find_stuck_queues(client: Client, waits: set[QueueWait]) -> AsyncIter
     counted instead.
     """
     for name, type_ in sorted({wait[:2] for wait in waits}):
-        queue = TaskQueue(name=name.removesuffix(ADOPTION_SUFFIX))
-        request = DescribeTaskQueueRequest(
-            namespace=client.namespace, task_queue=queue, task_queue_type=type_
-        )
-        pollers = (await client.workflow_service.describe_task_queue(request)).pollers
-        oldest = datetime.now(UTC) - POLLER_MAX_AGE
-        is_served = any(one.last_access_time.ToDatetime(UTC) > oldest for one in pollers)
+        is_served = bool(await _list_pollers(client, name.removesuffix(ADOPTION_SUFFIX), type_))
         is_busy = is_served and name.endswith(ADOPTION_SUFFIX)
         default = ALL_WORKERS_BUSY if is_busy else ""
 

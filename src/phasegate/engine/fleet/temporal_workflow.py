@@ -7,6 +7,8 @@ names and states, no text of agents.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -31,8 +33,14 @@ INTERRUPTED = "Interrupted"
 # has taken the feature.
 RECOVERABLE_FAILURES = (INTERRUPTED, "WorkerShutdown", "MovedOn", "GivenAway", "", None)
 ADOPTION_SUFFIX = " room"
+# A worker has no room, or lacks an agent. Their first detail is the time of the first attempt.
+BUSY = "Busy"
+LACKING = "Lacking"
+WAITING_FAILURES = (BUSY, LACKING)
 MAX_STEP_DURATION = timedelta(days=7)
 SHORT_TIMEOUT = timedelta(seconds=30)
+# Multiple of the first wait for a forge
+MAX_BACKOFF = 10
 T = TypeVar("T")
 RETRY_POLICY = RetryPolicy(
     initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=10)
@@ -85,6 +93,8 @@ class FeatureProgress(msgspec.Struct, frozen=True):
     goes_on: bool = True
     # Agents of the next step, if the feature's worker lacks any of them
     needs: tuple[str, ...] = ()
+    # Time until the next step is due: a pull request waits, and occupies no worker
+    wait_s: float = 0.0
 
 
 @workflow.defn(name="phasegate-feature")
@@ -118,6 +128,8 @@ class FeatureWorkflow:
         progress = await self._read_progress(order)
         is_first = order.claim is None
         is_over = False
+        # Consecutive steps after which the feature waits
+        idle_steps = 0
 
         while not is_over:
             if self._has_order:
@@ -151,6 +163,9 @@ class FeatureWorkflow:
             else:
                 progress = result
                 is_first = False
+                idle_steps = idle_steps + 1 if result.wait_s else 0
+                if result.wait_s:
+                    await self._wait_for_order(result.wait_s * min(1.5**idle_steps, MAX_BACKOFF))
 
             is_long = workflow.info().is_continue_as_new_suggested()
             if is_long and progress.goes_on and not (is_first or is_over):
@@ -159,6 +174,13 @@ class FeatureWorkflow:
                 )
 
         return progress.feature.workflow.stage
+
+    async def _wait_for_order(self, timeout_s: float) -> None:
+        """Wait for an order of the user, at most until the next step is due."""
+        with suppress(asyncio.TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._has_order, timeout=timedelta(seconds=timeout_s)
+            )
 
     @staticmethod
     def _should_continue(progress: FeatureProgress, step: Step, merge: bool) -> bool:

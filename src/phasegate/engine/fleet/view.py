@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,8 +18,8 @@ from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.engine.bucket import (
     FINAL_COPY_TIMEOUT_S,
     locate_fleet_copy,
-    make_bucket_address,
-    open_bucket,
+    make_fleet_address,
+    open_fleet_bucket,
     open_fleet_record,
 )
 from phasegate.engine.fleet.entry import require_temporal
@@ -48,10 +47,10 @@ def update_copy(folder: Path, *, trails: bool = False) -> Path:
     project = open_project(folder)
     location = locate_fleet_copy(project)
     with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
-        record.sync_all_features()
+        record.sync_open_features()
         if trails:
             download_trails(
-                open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S),
+                open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S),
                 location,
                 record,
             )
@@ -81,7 +80,7 @@ def follow_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Ent
     It ends when the job has ended or `wait` returns False.
     """
     project = open_project(copy)
-    bucket = open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S)
+    bucket = open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S)
     chunks = 0
     lines = 0
     with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
@@ -128,12 +127,16 @@ def _build_fleet_status(
         require_temporal()
         from phasegate.engine.fleet.server_query import query_fleet_state
 
-        workers, unserved = asyncio.run(query_fleet_state(project))
+        state = asyncio.run(query_fleet_state(project))
+        workers = state.running
+        unserved = state.unserved
+        connected = state.connected
         unknown = ""
     except PhasegateError as error:
         oldest = format_timestamp(now_s - project.config.fleet.heartbeat_timeout_s)
         workers = {slug: (UNKNOWN_WORKER, ts) for slug, ts in recorded.items() if ts > oldest}
         unserved = ()
+        connected = ()
         unknown = error.message
 
     times = {**dict.fromkeys(foreign, ""), **recorded}
@@ -144,9 +147,10 @@ def _build_fleet_status(
 
     return FleetStatus(
         at=format_timestamp(now_s),
-        bucket=str(make_bucket_address(project.config.storage)),
+        bucket=str(make_fleet_address(project)),
         server=project.config.fleet.address,
         unknown=unknown,
         features=features,
         unserved=unserved,
+        workers=connected,
     )

@@ -7,7 +7,7 @@ import contextvars
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -17,6 +17,7 @@ from math import inf
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
+from uuid import uuid4
 
 from msgspec.structs import replace
 from temporalio import activity
@@ -39,14 +40,28 @@ from phasegate.core.agents.roles import choose_agent_for_role
 from phasegate.core.display.status import RUN_FAILED_PREFIX
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
-from phasegate.core.workflow.phase_transitions import Refusal
-from phasegate.engine.bucket import BUCKET_TIMEOUT_S, open_bucket, open_fleet_record
-from phasegate.engine.drive.feature import RunOptions, clean_up_feature, run_single_step
+from phasegate.core.workflow.phase_transitions import Refusal, Stage
+from phasegate.engine.bucket import FINAL_COPY_TIMEOUT_S, open_fleet_bucket, open_fleet_record
+from phasegate.engine.drive.feature import (
+    RunOptions,
+    clean_up_feature,
+    run_single_step,
+)
 from phasegate.engine.drive.local_context import make_driver_context
-from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name, fleet_remote
-from phasegate.engine.fleet.code_transfer import FeatureCodeTransfer, FleetRefs
+from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
+from phasegate.engine.fleet.code_transfer import (
+    FeatureCodeTransfer,
+    FleetRefs,
+    list_carried_features,
+    remove_retired_code,
+)
+from phasegate.engine.fleet.entry import WORKER_READY
+from phasegate.engine.fleet.server_query import check_namespace
 from phasegate.engine.fleet.temporal_workflow import (
+    BUSY,
     INTERRUPTED,
+    LACKING,
+    MAX_STEP_DURATION,
     AdoptionRequest,
     FeatureProgress,
     FeatureWorkflow,
@@ -54,14 +69,27 @@ from phasegate.engine.fleet.temporal_workflow import (
     adoption_queue,
     agent_queue,
 )
+from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.journal.entries import encode_notice
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.notify.notifier import notify_failure, notify_feature_end
 from phasegate.engine.project.agents import find_startable_agents
+from phasegate.engine.project.fleet_repository import fleet_remote, register_repository
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project, open_project
+from phasegate.engine.steps.feature_merge import list_work_names
 from phasegate.engine.tools.agent_survey import list_usable_agents, load_folder_config
-from phasegate.errors import ConfigError, DivergedHistory, GivenAway, Interrupted, PhasegateError
+from phasegate.errors import (
+    ConfigError,
+    DivergedHistory,
+    EnvironmentUnavailable,
+    GivenAway,
+    Interrupted,
+    PhasegateError,
+    TemporarilyUnavailable,
+)
+from phasegate.files import read_regular_file
+from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.sandbox.job import StopEvent
 from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.bucket.trails import (
@@ -69,6 +97,8 @@ from phasegate.storage.bucket.trails import (
     BucketTrailWriter,
     seal_unrecorded_lines,
 )
+from phasegate.storage.location import Location
+from phasegate.storage.lock import feature_lock
 from phasegate.storage.trail_recovery import close_orphaned_trails
 from phasegate.workspace.feature_snapshot import FeatureClaim
 
@@ -81,6 +111,10 @@ FLEET_OPTION = " --fleet"
 # Time to end agents and to save their changes
 SHUTDOWN_TIMEOUT = timedelta(minutes=2)
 _STEP_GAP_S = 5.0
+_SERVER_RETRY_S = 3.0
+_FORGE_WAITS = (Step.PUBLISH, Step.AWAIT)
+_CLEAN_UP_INTERVAL_S = 300.0
+_MAX_ID_BYTES = 64
 _ROOM_POLL_INTERVAL_S = 0.5
 # Replaces texts of users and agents, which must not be stored in Temporal's history
 _TEXT_PLACEHOLDER = "(in the journal)"
@@ -101,12 +135,14 @@ class FleetWorker:
         self._client = client
         self._loop = asyncio.get_running_loop()
         project = open_project(root)
-        fleet_remote(project)
-        clone_id = sha256(os.fsencode(project.location.git_dir)).hexdigest()[:12]
-        self._name = f"{socket.gethostname()} {clone_id}"
+        self._name = f"{socket.gethostname()} {load_worker_id(project.location)}"
         self.own_queue = f"{fleet_queue_name(project)} worker {self._name}"
         self.available_agents = frozenset(list_usable_agents(load_folder_config(root)))
         self._stops: set[StopEvent] = set()
+        # Set when the worker must end now
+        self._is_ending = Event()
+        # Set when the running agents may end, but nothing new is taken
+        self._is_draining = Event()
         # By feature: the number of the claim under which this worker ran its last step
         self._claims: dict[str, int] = {}
         self._max_features = project.config.fleet.features_per_worker
@@ -115,13 +151,22 @@ class FleetWorker:
         # Features of this worker, and until when they count towards its capacity
         self._held_until_s: dict[str, float] = {}
 
+    def drain(self) -> None:
+        """Take nothing new; the running agents end by themselves, and their work is recorded."""
+        self._is_draining.set()
+
     def stop(self) -> None:
         """Stop the running steps: agents are ended, and their changes are saved."""
+        self._is_draining.set()
+        self._is_ending.set()
         for stop in [*self._stops]:
             stop.set()
 
     def has_room(self) -> bool:
         """Return whether the worker has capacity for one more feature."""
+        if self._is_draining.is_set():
+            return False
+
         now_s = monotonic()
         return (
             sum(until_s > now_s for until_s in [*self._held_until_s.values()]) < self._max_features
@@ -133,7 +178,7 @@ class FleetWorker:
         missing.
         """
         project = open_project(self._root)
-        bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
+        bucket = open_fleet_bucket(project, stop=self._is_ending)
         claims = bucket.list_paths(f"fleet/{adoption.slug}/home")
         last = int(claims[-1].rpartition("/")[2]) if claims else 0
 
@@ -147,11 +192,11 @@ class FleetWorker:
                 raise ApplicationError(
                     f"one worker must have {needs}, and {self._name} does not have {missing}",
                     since,
-                    type="Lacking",
+                    type=LACKING,
                 )
 
             if not self.has_room():
-                raise ApplicationError("all workers are busy", since, type="Busy")
+                raise ApplicationError("all workers are busy", since, type=BUSY)
 
             last += 1
             if bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode()):
@@ -168,7 +213,8 @@ class FleetWorker:
     @activity.defn(name="look")
     def look(self, slug: str) -> FeatureProgress:
         """Return the current progress of a feature."""
-        with _translate_errors(), open_fleet_record(open_project(self._root)) as record:
+        project = open_project(self._root)
+        with _translate_errors(), open_fleet_record(project, stop=self._is_ending) as record:
             return FeatureProgress(_without_texts(_require_feature(record, slug)))
 
     @activity.defn(name="tell_failure")
@@ -178,7 +224,7 @@ class FleetWorker:
         # A diverged record accepts no entries; `status` reports it.
         with (
             suppress(DivergedHistory),
-            open_fleet_record(project) as record,
+            open_fleet_record(project, stop=self._is_ending) as record,
         ):
             notify_failure(project, record, slug, reason, FLEET_OPTION)
             record.append_unconditionally(
@@ -206,13 +252,17 @@ class FleetWorker:
             self._install_fence(project, order, code, record, trails)
             fleet_project = project._replace(refs=FleetRefs(project.repository, code))
             context = make_driver_context(fleet_project, record, trails, order.agent)._replace(
-                sync_work=code.commit_job_work
+                sync_work=code.commit_job_work, is_draining=self._is_draining.is_set
             )
 
+            wait_s = 0.0
             if order.step is Step.STOP:
                 clean_up_feature(context, order.slug)
                 feature = _require_feature(record, order.slug)
                 continues = False
+            elif order.step in _FORGE_WAITS:
+                feature, wait_s = _poll_forge(context, order)
+                continues = True
             else:
                 options = RunOptions(merge=order.merge, by=order.by)
                 feature, continues = run_single_step(
@@ -220,13 +270,36 @@ class FleetWorker:
                 )
 
             code.publish()
-            if order.step is not Step.STOP and (
-                not continues or decide_feature_actions(feature)[0].step is Step.STOP
-            ):
+            is_last = decide_feature_actions(feature)[0].step is Step.STOP
+            if order.step is not Step.STOP and (not continues or is_last):
                 notify_feature_end(project, record, feature, FLEET_OPTION)
+            if is_last and feature.workflow.stage is Stage.COMPLETED:
+                code.retire()
 
             record.anchor()
-            return FeatureProgress(_without_texts(feature), continues)
+            return FeatureProgress(_without_texts(feature), continues, wait_s=wait_s)
+
+    def remove_merged_features(self) -> None:
+        """Remove branches and checkouts of features that other workers have merged."""
+        project = open_project(self._root)
+        now_s = monotonic()
+        carried = [
+            slug
+            for slug in list_carried_features(project)
+            if self._held_until_s.get(slug, 0.0) < now_s
+        ]
+        if not carried:
+            return
+
+        with open_fleet_record(project, stop=self._is_ending) as record:
+            for slug in carried:
+                feature = read_feature(record, slug)
+                if feature is None or feature.workflow.stage is not Stage.COMPLETED:
+                    continue
+
+                locks = project.location.locks_folder
+                with feature_lock(locks, slug, "clean up", project.now()):
+                    remove_retired_code(project, slug, list_work_names(feature))
 
     @contextmanager
     def _hold_feature(self, slug: str) -> Iterator[None]:
@@ -262,7 +335,7 @@ class FleetWorker:
 
         The worker that takes the feature closes the trails of the previous one.
         """
-        bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
+        bucket = open_fleet_bucket(project, stop=self._is_ending)
         next_claim = _claim_path(order.slug, order.claim.number + 1)
 
         def before_close() -> None:
@@ -282,7 +355,7 @@ class FleetWorker:
     @contextmanager
     def _open_record(self) -> Iterator[tuple[Project, BucketStore, BucketTrailWriter]]:
         project = open_project(self._root)
-        bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
+        bucket = open_fleet_bucket(project, stop=self._is_ending)
         project = project._replace(document_store=BucketDocumentStore(bucket))
         trails_folder = project.location.state_home / "fleet"
         id_ = project.clock.new_id()
@@ -290,7 +363,7 @@ class FleetWorker:
 
         try:
             with (
-                open_fleet_record(project) as record,
+                open_fleet_record(project, stop=self._is_ending) as record,
                 BucketTrailWriter.create_in_bucket(
                     bucket, project.location, trails_folder, id_
                 ) as trails,
@@ -390,6 +463,25 @@ def _require_feature(record: BucketStore, slug: str) -> Feature:
     return feature
 
 
+def _poll_forge(context: DriverContext, order: StepRequest) -> tuple[Feature, float]:
+    """Poll the forge once. Return the state, and the time to wait if there was no progress.
+
+    A pull request may wait for days: in that time the feature occupies no worker.
+    """
+    options = RunOptions(merge=order.merge, by=order.by, poll_once=True)
+    wait_s = context.project.config.forge.poll_interval_s
+    try:
+        feature, has_progress = run_single_step(
+            context, order.slug, order.step, options, is_first=order.is_first
+        )
+    except TemporarilyUnavailable as error:
+        found = read_feature(context.record, order.slug)
+        assert found is not None
+        return found, max(wait_s, error.retry_after_s)
+
+    return feature, 0.0 if has_progress else wait_s
+
+
 def _required_agents(project: Project, feature: Feature, order: StepRequest) -> set[str]:
     """Return the agents that a step needs: of those available here, else of those configured."""
     step_roles = (
@@ -413,70 +505,170 @@ def _required_agents(project: Project, feature: Feature, order: StepRequest) -> 
     return {agent_of(role) for role in step_roles if role}
 
 
-async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
-    """Serve the queues until a signal arrives, then stop the running steps."""
-    project = open_project(root)
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+class _Shutdown:
+    """What signals have asked for: SIGTERM drains, another signal or SIGINT stops now."""
 
-    client = await connect_to_temporal(project)
+    def __init__(self) -> None:
+        self.drains = asyncio.Event()
+        self.stops = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
+        loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+
+    def _on_terminate(self) -> None:
+        if self.drains.is_set():
+            self.stops.set()
+        self.drains.set()
+
+    def _on_interrupt(self) -> None:
+        self.drains.set()
+        self.stops.set()
+
+
+async def serve_queues(root: Path, report: Callable[[str], None]) -> None:
+    """Serve the queues until a signal arrives, then end as it asks for."""
+    project = open_project(root)
+    shutdown = _Shutdown()
+    client = await _await_server(project, shutdown, report)
+    if client is None:
+        return
+
+    register_repository(project)
+    # Each activity checks it again
+    with suppress(TemporarilyUnavailable):
+        open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S)
     worker = FleetWorker(root, client)
+    async with AsyncExitStack() as stack:
+        queue_workers = await _start_queue_workers(project, client, worker, stack)
+        report(f"{WORKER_READY} {worker.own_queue}")
+        while not shutdown.drains.is_set():
+            with suppress(PhasegateError, Interrupted):
+                await asyncio.to_thread(worker.remove_merged_features)
+            await _wait_for(shutdown.drains, _CLEAN_UP_INTERVAL_S)
+
+        worker.drain()
+        if not shutdown.stops.is_set():
+            report("draining: running agents end, nothing new is taken; a second signal stops now")
+        await _shut_down(queue_workers, worker, shutdown)
+
+
+async def _await_server(
+    project: Project, shutdown: _Shutdown, report: Callable[[str], None]
+) -> Client | None:
+    """Connect to the server; wait until it is up. Return None if the worker is stopped first."""
+    is_reported = False
+    while not shutdown.drains.is_set():
+        try:
+            await check_namespace(project)
+            return await connect_to_temporal(project)
+        except EnvironmentUnavailable as error:
+            if not is_reported:
+                report(f"waiting for the server: {error.message}")
+            is_reported = True
+
+        await _wait_for(shutdown.drains, _SERVER_RETRY_S)
+
+    return None
+
+
+async def _wait_for(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait until an event is set. Return False after the timeout."""
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _shut_down(
+    queue_workers: Sequence[Worker], worker: FleetWorker, shutdown: _Shutdown
+) -> None:
+    """End the queue workers: when their steps have ended, or at once."""
+    ends = asyncio.gather(*(one.shutdown() for one in queue_workers))
+    stops = asyncio.ensure_future(shutdown.stops.wait())
+    await asyncio.wait((ends, stops), return_when=asyncio.FIRST_COMPLETED)
+    if not ends.done():
+        worker.stop()
+        await asyncio.wait((ends,), timeout=SHUTDOWN_TIMEOUT.total_seconds())
+        if not ends.done():
+            # Neither the server nor the bucket answers. A killed worker loses nothing on record.
+            os._exit(1)
+
+    stops.cancel()
+
+
+async def _start_queue_workers(
+    project: Project, client: Client, worker: FleetWorker, stack: AsyncExitStack
+) -> list[Worker]:
     queue = fleet_queue_name(project)
     max_features = project.config.fleet.features_per_worker
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
-
-    async with AsyncExitStack() as stack:
-        threads = stack.enter_context(
-            ThreadPoolExecutor(max_features + 3 + len(worker.available_agents))
-        )
-        make_worker = partial(Worker, client, activity_executor=threads)
-
-        for name in sorted(worker.available_agents):
-            agent_worker = make_worker(
-                task_queue=agent_queue(queue, name),
-                activities=[worker.adopt],
-                max_concurrent_activities=1,
-            )
-            await stack.enter_async_context(agent_worker)
-
-        single_slot = FixedSizeSlotSupplier(1)
-        tuner = WorkerTuner.create_composite(
-            workflow_supplier=single_slot,
-            activity_supplier=CapacitySlotSupplier(worker),
-            local_activity_supplier=single_slot,
-            nexus_supplier=single_slot,
-        )
-
-        adoption_worker = make_worker(
-            task_queue=adoption_queue(queue),
+    threads = stack.enter_context(
+        ThreadPoolExecutor(max_features + 3 + len(worker.available_agents))
+    )
+    make_worker = partial(Worker, client, activity_executor=threads)
+    queue_workers = [
+        make_worker(
+            task_queue=agent_queue(queue, name),
             activities=[worker.adopt],
-            max_concurrent_activity_task_polls=1,
-            tuner=tuner,
+            max_concurrent_activities=1,
         )
+        for name in sorted(worker.available_agents)
+    ]
 
-        shared_worker = make_worker(
-            task_queue=queue,
-            workflows=[FeatureWorkflow],
-            activities=[worker.look, worker.tell_failure],
-            max_concurrent_activities=2,
-            sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
-            workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-        )
+    single_slot = FixedSizeSlotSupplier(1)
+    tuner = WorkerTuner.create_composite(
+        workflow_supplier=single_slot,
+        activity_supplier=CapacitySlotSupplier(worker),
+        local_activity_supplier=single_slot,
+        nexus_supplier=single_slot,
+    )
 
-        own_worker = make_worker(
-            task_queue=worker.own_queue,
-            activities=[worker.take_step],
-            max_concurrent_activities=max_features,
-            graceful_shutdown_timeout=SHUTDOWN_TIMEOUT,
-        )
+    adoption_worker = make_worker(
+        task_queue=adoption_queue(queue),
+        activities=[worker.adopt],
+        max_concurrent_activity_task_polls=1,
+        tuner=tuner,
+    )
 
-        for queue_worker in (adoption_worker, shared_worker, own_worker):
-            await stack.enter_async_context(queue_worker)
+    shared_worker = make_worker(
+        task_queue=queue,
+        workflows=[FeatureWorkflow],
+        activities=[worker.look, worker.tell_failure],
+        max_concurrent_activities=2,
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+    )
 
-        on_ready(worker.own_queue)
-        await ended.wait()
-        worker.stop()
+    own_worker = make_worker(
+        task_queue=worker.own_queue,
+        activities=[worker.take_step],
+        max_concurrent_activities=max_features,
+        # A worker that drains waits for its agents
+        graceful_shutdown_timeout=MAX_STEP_DURATION,
+    )
+
+    queue_workers += [adoption_worker, shared_worker, own_worker]
+    for queue_worker in queue_workers:
+        await stack.enter_async_context(queue_worker)
+
+    return queue_workers
+
+
+def load_worker_id(location: Location) -> str:
+    """Return the id of this clone's worker on this machine; the first call makes it.
+
+    Host name and path can be the same on two machines.
+    """
+    clone = sha256(os.fsencode(location.git_dir)).hexdigest()[:12]
+    path = location.state_home / "fleet" / f"worker-{clone}"
+    kept = read_regular_file(path, _MAX_ID_BYTES)
+    if not kept:
+        make_folder(path.parent)
+        kept = uuid4().hex[:12].encode()
+        replace_file(path, kept)
+
+    return kept.decode(errors="replace")
 
 
 def _without_texts(feature: Feature) -> Feature:

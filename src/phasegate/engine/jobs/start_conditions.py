@@ -45,6 +45,8 @@ class DriverContext(NamedTuple):
     stop: Cancelled
     # Makes the files of a job durable before its end is recorded
     sync_work: Callable[[JobAssignment], None] = sync_checkout
+    # Returns True if running agents may end, but no other one may start
+    is_draining: Callable[[], bool] = lambda: False
 
 
 class CapReached(NamedTuple):

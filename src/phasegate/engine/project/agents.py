@@ -39,8 +39,16 @@ class NamedAgent(NamedTuple):
 
 def find_startable_agents(place: ConfiguredFolder) -> Mapping[str, AgentSettings]:
     """Return the agents that can be started, in the order of the configuration."""
-    candidates = place.config.agents or list_builtin_agents()
-    return {name: agent for name, agent in candidates.items() if can_start_agent(place, agent)}
+    return {
+        name: agent
+        for name, agent in list_known_agents(place).items()
+        if can_start_agent(place, agent)
+    }
+
+
+def list_known_agents(place: ConfiguredFolder) -> Mapping[str, AgentSettings]:
+    """Return the configured agents, else those that need no configuration, installed or not."""
+    return place.config.agents or list_builtin_agents()
 
 
 def list_builtin_agents() -> Mapping[str, AgentSettings]:
@@ -76,13 +84,17 @@ def choose_agent(
     requested: str | None = None,
     limited_until_s: Mapping[str, float] | None = None,
     authors: tuple[str, ...] = (),
+    agents: Mapping[str, AgentSettings] | None = None,
 ) -> NamedAgent:
     """Choose the agent for a role in a phase; raise ConfigError if there is none.
+
+    The choice is among `agents`, by default those that can be started here.
 
     A rate-limited agent is replaced by the first available one in its chain of fallbacks. If all of
     them are rate-limited, the one whose limit ends first is returned.
     """
-    agents = find_startable_agents(place)
+    if agents is None:
+        agents = find_startable_agents(place)
     name = choose_agent_for_role(
         role=role,
         phase=phase,

@@ -81,6 +81,9 @@ class RunRecord(Journal, RecordReader, Protocol):
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events that do not depend on the feature's last step."""
 
+    def reserve_number(self, number: int, slug: str) -> bool:
+        """Reserve the number of a new feature; return False if another feature has it."""
+
     def anchor(self) -> None:
         """Anchor the audit chain, so that later changes are detected.
 

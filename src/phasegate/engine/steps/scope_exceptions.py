@@ -6,6 +6,7 @@ A protected path is allowed only with the content that the user has seen.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from difflib import unified_diff
 from pathlib import Path
@@ -24,14 +25,18 @@ from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.refused import package_checkouts
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.files.text_file import read_text_file
+from phasegate.files.text_file import TextFile, read_text_file
 from phasegate.storage.rows import NewEvent
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.job_snapshot import CheckoutSnapshot
 from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.tree_diff import list_tree_entries
 
 ABSENT = "absent"
 MAX_FILE_BYTES = 1_000_000
+# Permissions of the files of a checkout, by their mode in a tree
+_FILE_MODES = {"100644": 0o644, "100755": 0o755}
 
 
 class ProtectedChange(NamedTuple):
@@ -46,7 +51,12 @@ def protected_paths(project: Project) -> tuple[str, ...]:
     return (*PROTECTED_PATTERNS, *project.config.protect.paths)
 
 
-def preview_path_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
+def preview_path_change(
+    project: Project,
+    package: WorkPackage,
+    path: str,
+    published: Iterable[CheckoutSnapshot] | None = None,
+) -> ProtectedChange:
     """Return the change that an exception would allow; empty unless the path is protected."""
     if problem := find_scope_entry_problem(path) or find_entry_problem(
         path, (*OWN_FOLDERS, project.config.paths.worktrees)
@@ -55,9 +65,11 @@ def preview_path_change(project: Project, package: WorkPackage, path: str) -> Pr
             f"{escape_unprintable(path)} {problem}: no scope can allow it", "nothing was recorded"
         )
 
-    if is_protected(path, protected_paths(project)):
-        return _find_change(project, package, path)
-    return ProtectedChange("", "")
+    if not is_protected(path, protected_paths(project)):
+        return ProtectedChange("", "")
+    if published is not None:
+        return _find_published_change(project, package, path, published)
+    return _find_change(project, package, path)
 
 
 def allow_path(
@@ -68,13 +80,15 @@ def allow_path(
     reason: str,
     by: OrderOrigin = UNKNOWN_ORIGIN,
     expected_content: str | None = None,
+    published: Iterable[CheckoutSnapshot] | None = None,
 ) -> str:
     """Record an exception to the scope. Return the diff that it allows, if the path is protected.
 
     `expected_content` is the fingerprint of the content that the user has seen: any other is
-    refused.
+    refused. `published` are the package's checkouts on another machine, if it is not worked on
+    here.
     """
-    change = preview_path_change(project, package, path)
+    change = preview_path_change(project, package, path, published)
 
     if expected_content is not None and expected_content != change.content:
         raise StateConflict(
@@ -120,7 +134,7 @@ def fingerprint_content(checkout: Path, path: str) -> str:
     except ConfigError:
         return "unreadable"
 
-    return hashlib.sha256(f"{file.mode & 0o111:o} {file.text}".encode()).hexdigest()
+    return _fingerprint(file)
 
 
 def _find_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
@@ -133,12 +147,53 @@ def _find_change(project: Project, package: WorkPackage, path: str) -> Protected
             after = read_text_file(checkout.folder / path, MAX_FILE_BYTES).text
 
         if after != before:
-            lines = unified_diff(
-                before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"
-            )
-            return ProtectedChange(content, "".join(lines))
+            return ProtectedChange(content, _make_diff(path, before, after))
 
-    raise ConfigError(
+    raise _unchanged_error(package, path)
+
+
+def _find_published_change(
+    project: Project, package: WorkPackage, path: str, published: Iterable[CheckoutSnapshot]
+) -> ProtectedChange:
+    """Find the change to a protected path in the checkouts that a worker has published."""
+    for snapshot in published:
+        before = _read_committed_file(project, snapshot.start, path)
+        after = _read_committed_file(project, snapshot.left.commit, path)
+        if after != before:
+            return ProtectedChange(
+                _fingerprint(after) if after else ABSENT,
+                _make_diff(path, before.text if before else "", after.text if after else ""),
+            )
+
+    raise _unchanged_error(package, path)
+
+
+def _read_committed_file(project: Project, commit: str, path: str) -> TextFile | None:
+    """Read a file of a commit, with the permissions that a checkout gives it."""
+    for entry in list_tree_entries(project.repository, commit):
+        about, _, name = entry.partition(b"\t")
+        mode, _, object_id = about.decode().split()
+        if os.fsdecode(name) == path:
+            if mode not in _FILE_MODES:
+                raise ConfigError(f"{path} is not a regular file", "nothing was recorded")
+
+            data = read_blobs(project.repository.place(), [object_id])[object_id]
+            return TextFile(data.decode(), _FILE_MODES[mode])
+
+    return None
+
+
+def _fingerprint(file: TextFile) -> str:
+    return hashlib.sha256(f"{file.mode & 0o111:o} {file.text}".encode()).hexdigest()
+
+
+def _make_diff(path: str, before: str, after: str) -> str:
+    lines = unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
+    return "".join(lines)
+
+
+def _unchanged_error(package: WorkPackage, path: str) -> ConfigError:
+    return ConfigError(
         f"{path} is protected, and {package.work_package_id} has not changed it",
         f"phasegate dispatch {package.work_package_id} stops when an agent changes it; "
         "review that change, then allow it",

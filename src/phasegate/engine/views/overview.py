@@ -175,6 +175,14 @@ class UnservedQueue(NamedTuple):
     why: str = ""
 
 
+class FleetWorkerStatus(NamedTuple):
+    """A worker that is connected to the server, with its version and its last poll."""
+
+    name: str
+    version: str
+    seen: str
+
+
 class FleetStatus(NamedTuple):
     """The state of a fleet's workers when it was last queried."""
 
@@ -186,6 +194,7 @@ class FleetStatus(NamedTuple):
     # Features that have not ended
     features: tuple[FleetFeatureStatus, ...]
     unserved: tuple[UnservedQueue, ...]
+    workers: tuple[FleetWorkerStatus, ...] = ()
 
 
 class Overview(NamedTuple):
@@ -315,7 +324,7 @@ def _parse_fleet_status(content: bytes) -> FleetStatus:
     if not isinstance(fields, list):
         raise TypeError("not a list")
 
-    at, bucket, server, unknown, features, queues = fields
+    at, bucket, server, unknown, features, queues, *more = fields
     unserved = tuple(
         UnservedQueue(name, since, tuple(waiting), *why) for name, since, waiting, *why in queues
     )
@@ -327,6 +336,7 @@ def _parse_fleet_status(content: bytes) -> FleetStatus:
         unknown=unknown,
         features=tuple(FleetFeatureStatus(*one) for one in features),
         unserved=unserved,
+        workers=tuple(FleetWorkerStatus(*one) for one in (more[0] if more else ())),
     )
 
 

@@ -135,6 +135,10 @@ def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
     if len(fleet.features) > _MAX_SHOWN:
         yield f"  and {len(fleet.features) - _MAX_SHOWN} more"
 
+    for worker in fleet.workers[:_MAX_SHOWN]:
+        version = f", version {worker.version}" if worker.version else ""
+        yield f"  worker {worker.name}{version}, last seen {ago(worker.seen)}"
+
     for queue in fleet.unserved:
         features = ", ".join(queue.features[:_MAX_SHOWN])
         text = f"  no worker for queue {queue.name} (since {queue.since}; {features})"

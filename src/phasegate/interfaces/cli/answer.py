@@ -6,11 +6,12 @@ import click
 
 from phasegate.core.answer.parse import parse_answer
 from phasegate.core.answer.vocabulary import ALLOWED_VERDICTS
+from phasegate.engine.fleet.entry import open_record
 from phasegate.engine.journal.asking import answer_question
-from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.engine.project.project import open_project
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.options import feature_option, fleet_order_option
 from phasegate.interfaces.cli.render import (
     FreeText,
     current_folder,
@@ -69,8 +70,11 @@ def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
 @click.argument("text", type=FreeText())
 @click.option("--other", is_flag=True, help="Accept an answer that is not among the options.")
 @feature_option
+@fleet_order_option("The agent works on the fleet.")
 @json_option
-def give(question: str, text: str, other: bool, feature: str | None, as_json: bool) -> None:
+def give(
+    question: str, text: str, other: bool, feature: str | None, fleet: bool, as_json: bool
+) -> None:
     """Answer QUESTION, which is an id that `status` lists.
 
     The agent gets the answer if it is still waiting; otherwise the next agent does.
@@ -81,7 +85,7 @@ def give(question: str, text: str, other: bool, feature: str | None, as_json: bo
       phasegate answer 3a6b8c9d "Use the existing table"
     """
     project = open_project(current_folder())
-    with open_project_store(project) as store:
+    with open_record(project, fleet=fleet) as store:
         answered = answer_question(
             project,
             store,
@@ -91,6 +95,9 @@ def give(question: str, text: str, other: bool, feature: str | None, as_json: bo
             feature,
             allow_other=other,
         )
+        if fleet:
+            # Makes the answer visible to the worker.
+            store.anchor()
 
     print_result(answered, f"{answered.feature}: answered {answered.id}", as_json)
 

@@ -128,17 +128,18 @@ def resume(as_json: bool) -> int:
 
 @click.command()
 def worker() -> None:
-    """Run steps of the fleet's features in this clone, until Ctrl-C.
+    """Run steps of the fleet's features in this clone, until Ctrl-C or SIGTERM.
 
     It needs [storage] and [fleet] in phasegate.toml, a remote, and the extra `fleet`.
-    When it stops, it stops its agents and saves their work; when it starts again, it continues. If
-    it is gone for long, other workers continue its features.
+    On Ctrl-C it stops its agents and saves their work; when it starts again, it continues. On
+    SIGTERM it drains: running agents end by themselves, their work is recorded, and nothing new is
+    taken; a second signal stops now. If it is gone for long, other workers continue its features.
 
     \b
     Example:
       phasegate worker
     """
     # Only this command imports Temporal.
-    from phasegate.engine.fleet.entry import WORKER_READY, run_worker
+    from phasegate.engine.fleet.entry import run_worker
 
-    run_worker(current_folder(), lambda queue: print_line(f"{WORKER_READY} {queue}"))
+    run_worker(current_folder(), print_line)

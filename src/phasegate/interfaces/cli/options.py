@@ -16,18 +16,44 @@ from phasegate.interfaces.cli.completion_values import (
     list_package_ids,
 )
 from phasegate.interfaces.cli.live_display import show_waiting
-from phasegate.interfaces.cli.render import FLEET_COPY_KEY, FreeText, current_folder
+from phasegate.interfaces.cli.render import (
+    FLEET_COPY_KEY,
+    FLEET_ORDER_KEY,
+    FreeText,
+    current_folder,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def resolve_feature_callback(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
+    ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> str | None:
-    """Resolve the prefix of a feature name to the full slug."""
-    if value:
+    """Resolve the prefix of a feature name to the full slug.
+
+    A prefix for an order to the fleet is resolved in the record of the fleet.
+    """
+    if value and FLEET_ORDER_KEY not in ctx.meta:
         return resolve_feature(str(current_folder()), value)
     return value
+
+
+def _note_fleet_order(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    if value:
+        ctx.meta[FLEET_ORDER_KEY] = True
+    return value
+
+
+def fleet_order_option(help_: str) -> Callable[[F], F]:
+    """Return the option `--fleet` of a command that changes a feature of the fleet."""
+    return click.option(
+        "--fleet",
+        is_flag=True,
+        # Evaluated before `--feature`
+        is_eager=True,
+        callback=_note_fleet_order,
+        help=help_,
+    )
 
 
 def fleet_view_option(*, with_trails: bool) -> Callable[[F], F]:

@@ -17,19 +17,20 @@ from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.drive.orders import OrderRequest
-from phasegate.engine.fleet.entry import signal_order
+from phasegate.engine.fleet.entry import run_on_fleet, signal_order
 from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import follow_feature
 from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
-from phasegate.interfaces.cli.options import feature_option, reason_option
+from phasegate.interfaces.cli.live_display import show_waiting
+from phasegate.interfaces.cli.options import feature_option, fleet_order_option, reason_option
 from phasegate.interfaces.cli.progress import ProgressPrinter
 from phasegate.interfaces.cli.render import FreeText, json_option, print_result
-from phasegate.interfaces.cli.run import run_and_report
+from phasegate.interfaces.cli.run import run_and_report, show_fleet_run
 
 NOT_READY = "not ready"
-_fleet_option = click.option("--fleet", is_flag=True, help="The feature runs on the fleet.")
+_fleet_option = fleet_order_option("The feature runs on the fleet.")
 
 
 @contextmanager
@@ -278,8 +279,9 @@ def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     shell_complete=complete_from(list_agent_names),
     help="Use this agent for the archive.",
 )
+@_fleet_option
 @json_option
-def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
+def complete(feature: str | None, agent: str | None, fleet: bool, as_json: bool) -> int:
     """Archive the feature and merge it, after its last gate has passed.
 
     The merged tree is built and tested before the branch is updated. New commits on the branch are
@@ -288,7 +290,11 @@ def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     \b
     Examples:
       phasegate complete
+      phasegate complete --fleet
     """
+    if fleet:
+        return _complete_on_fleet(feature, agent, as_json)
+
     with _open_feature(feature) as (project, store, slug):
         orders.refuse_if_incomplete(project, store, slug)
         return run_and_report(
@@ -298,3 +304,19 @@ def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
             RunOptions(merge=True, agent=agent, by=project.make_origin("cli")),
             as_json,
         )
+
+
+def _complete_on_fleet(feature: str | None, agent: str | None, as_json: bool) -> int:
+    """Have a worker archive and merge a feature, and wait for it."""
+    # Imports obstore.
+    from phasegate.engine.bucket import open_fleet_record
+
+    project = open_project(Path.cwd())
+    with open_fleet_record(project) as record:
+        slug = orders.select_feature(project, record, feature)
+        orders.refuse_if_incomplete(record, slug)
+
+    options = RunOptions(merge=True, agent=agent, by=project.make_origin("cli"))
+    with show_waiting("merging on the fleet"):
+        merged = run_on_fleet(project, None, "", slug, options, wait=True)
+    return show_fleet_run(merged, as_json)

@@ -17,6 +17,8 @@ from phasegate.errors import ConfigError
 
 # Key in the context of a command: the folder with the copy of the fleet's record.
 FLEET_COPY_KEY = "phasegate.fleet"
+# Key in the context of a command: it is set for an order to the fleet.
+FLEET_ORDER_KEY = "phasegate.fleet-order"
 F = TypeVar("F", bound=Callable[..., Any])
 
 

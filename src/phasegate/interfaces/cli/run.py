@@ -39,7 +39,7 @@ from phasegate.interfaces.cli.completion_values import (
     list_workflow_types,
 )
 from phasegate.interfaces.cli.live_display import show_waiting
-from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.options import feature_option, fleet_order_option
 from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
 from phasegate.interfaces.cli.render import (
     FreeText,
@@ -129,7 +129,7 @@ def start(type_: str, description: str, full: bool, agent: str | None, as_json: 
     is_flag=True,
     help="Run in the background; the run outlives this terminal.",
 )
-@click.option("--fleet", is_flag=True, help="Run on the workers of the fleet.")
+@fleet_order_option("Run on the workers of the fleet.")
 @json_option
 def run(
     type_: str | None,
@@ -179,7 +179,7 @@ def run(
         options = RunOptions(merge=merge, agent=agent, by=project.make_origin("cli"))
         with show_waiting("running on the fleet"):
             fleet_run = run_on_fleet(project, type_, description, feature, options, wait=not detach)
-        return _show_fleet_run(fleet_run, as_json)
+        return show_fleet_run(fleet_run, as_json)
 
     with open_project_store(project) as store:
         slug = _choose_feature(
@@ -211,7 +211,8 @@ def _join_description(sentence: str, description: str) -> str:
     return sentence
 
 
-def _show_fleet_run(run: FleetRun, as_json: bool) -> int:
+def show_fleet_run(run: FleetRun, as_json: bool) -> int:
+    """Print where a feature on the fleet stands. Return the exit code."""
     text = f"{run.feature}: {run.stage or 'submitted to the fleet'}"
     if run.stage != Stage.COMPLETED:
         text += f"\n  branch: feat/{run.feature}"

@@ -7,12 +7,19 @@ from pathlib import Path
 import click
 
 from phasegate.core.plan.work_package import find_scope_entry_problem
+from phasegate.engine.drive.orders import select_feature
+from phasegate.engine.fleet.entry import fetch_published_checkouts, open_record
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.engine.project.project import open_project
 from phasegate.engine.steps.scope_exceptions import allow_path
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import feature_option, package_argument, reason_option
+from phasegate.interfaces.cli.options import (
+    feature_option,
+    fleet_order_option,
+    package_argument,
+    reason_option,
+)
 from phasegate.interfaces.cli.render import json_option, make_printable, print_result
 
 
@@ -26,8 +33,16 @@ def scope() -> None:
 @click.argument("path")
 @reason_option
 @feature_option
+@fleet_order_option("The package is worked on by the fleet.")
 @json_option
-def allow(work_package: str, path: str, reason: str, feature: str | None, as_json: bool) -> None:
+def allow(
+    work_package: str,
+    path: str,
+    reason: str,
+    feature: str | None,
+    fleet: bool,
+    as_json: bool,
+) -> None:
     """Allow a package to change PATH as well.
 
     For a protected path (settings of Phasegate, agents, git or CI) only the present change of the
@@ -45,7 +60,10 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
         raise ConfigError("the reason is empty", "give one with --reason")
 
     project = open_project(Path.cwd())
-    with open_project_store(project) as store:
+    with open_record(project, fleet=fleet) as store:
+        if fleet:
+            feature = select_feature(project, store, feature)
+
         package = find_package(store, work_package, feature).package
         diff = allow_path(
             project=project,
@@ -54,7 +72,11 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
             path=path,
             reason=reason.strip(),
             by=project.make_origin("cli"),
+            published=fetch_published_checkouts(project, package) if fleet else None,
         )
+        if fleet:
+            # Makes the exception visible to the worker.
+            store.anchor()
 
     data = {
         "feature": package.feature_slug,

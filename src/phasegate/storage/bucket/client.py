@@ -30,6 +30,7 @@ T = TypeVar("T")
 _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
 _HTTP_STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _RETRYABLE_STATUSES = {"408", "425", "429"}
+_REFUSED_STATUSES = {"401", "403"}
 _REMEDIES = {
     "NoSuchBucket": "create the bucket, or name another one in [storage]",
     "RequestTimeTooSkewed": "the clock of this machine is wrong by more than 15 minutes: set it",
@@ -112,10 +113,32 @@ class Bucket:
         address: BucketAddress,
         credentials: tuple[str, str] | None,
         retry_timeout_s: float = 0.0,
+        repository: str = "",
+        stop: Event | None = None,
     ) -> None:
+        """Open a bucket.
+
+        `repository` is the id of the repository whose record is read and written: logs refuse the
+        pages of every other one. With `stop`, a service uses the bucket: retries end with
+        Interrupted when it is set, and refusals are retried too, because keys are exchanged and
+        permissions are restored while it runs.
+        """
         self.address = address
+        self.repository = repository
+        self._credentials = credentials
         self._retry_timeout_s = retry_timeout_s
+        self._stop = stop
         self._store = _get_s3_store(address, credentials)
+
+    def at(self, address: BucketAddress, repository: str = "") -> Bucket:
+        """Return another part of this bucket, with the record of a repository."""
+        return Bucket(
+            address,
+            self._credentials,
+            self._retry_timeout_s,
+            repository=repository,
+            stop=self._stop,
+        )
 
     def get(self, path: str) -> StoredObject | None:
         """Return an object; None if it does not exist."""
@@ -197,7 +220,8 @@ class Bucket:
             with self._translate_errors():
                 return call()
 
-        return retry_with_backoff(asked, lambda: no_retry or monotonic() >= until_s, Event().wait)
+        wait = (self._stop or Event()).wait
+        return retry_with_backoff(asked, lambda: no_retry or monotonic() >= until_s, wait)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -233,7 +257,10 @@ class Bucket:
 
         if status and status[1].startswith("4") and status[1] not in _RETRYABLE_STATUSES:
             remedy = _REMEDIES.get(said, "check [storage] and its keys")
-            return EnvironmentUnavailable(f"{self.address} refused the request: {said}", remedy)
+            message = f"{self.address} refused the request: {said}"
+            if self._stop is not None and status[1] in _REFUSED_STATUSES:
+                return TemporarilyUnavailable(message, remedy)
+            return EnvironmentUnavailable(message, remedy)
 
         return TemporarilyUnavailable(
             f"{self.address} is unavailable: {said}",

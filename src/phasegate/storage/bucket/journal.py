@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import RLock
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -53,6 +53,8 @@ from phasegate.storage.schema import SCHEMA, connect_store, create_store
 
 JOURNAL_FOLDER = "journal"
 HEADS_FOLDER = "heads"
+# One object for each number of a feature that was given out
+NUMBERS_FOLDER = "numbers"
 HEADS_POLL_INTERVAL_S = 2.0
 FULL_POLL_INTERVAL_S = 60.0
 # Polling the journals of others takes at most 1 / this factor of the time
@@ -66,7 +68,8 @@ _READ_END_PREFIX = "end "
 _HEAD_END_PREFIX = "headed "
 _HEADS_END_KEY = "heads"
 # Stages of a feature
-_IDLE_STAGES = ("gate-passed", "blocked", "completed", "cancelled")
+_ENDED_STAGES = ("completed", "cancelled")
+_IDLE_STAGES = ("gate-passed", "blocked", *_ENDED_STAGES)
 # Folder of events without a feature; not a valid slug
 _NO_FEATURE_FOLDER = "-"
 _CHAIN_NAME = "phasegate feature journal 1"
@@ -94,6 +97,32 @@ def feature_from_folder(folder: str) -> str:
     if folder == _NO_FEATURE_FOLDER:
         return NO_FEATURE
     return folder
+
+
+class SeenEnds(NamedTuple):
+    """The last pages that this machine has read: of the heads, and of each journal."""
+
+    heads: tuple[int, str]
+    journals: JournalEnds
+
+
+def read_seen_ends(copy_path: Path) -> SeenEnds | None:
+    """Return what a local copy has read from its bucket; None if there is no copy."""
+    if not copy_path.is_file():
+        return None
+
+    connection = connect_store(copy_path, write=False)
+    try:
+        ends = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    finally:
+        connection.close()
+
+    journals = {
+        name.removeprefix(_READ_END_PREFIX): _parse_end(value)
+        for name, value in ends.items()
+        if name.startswith(_READ_END_PREFIX)
+    }
+    return SeenEnds(_parse_end(ends.get(_HEADS_END_KEY, "0 ")), journals)
 
 
 class _PollSchedule:
@@ -205,6 +234,10 @@ class BucketStore(WritableStore):
 
         return expected_seq + len(events)
 
+    def reserve_number(self, number: int, slug: str) -> bool:
+        """Reserve a number for all machines: an object can be created only once."""
+        return self._bucket.create(f"{NUMBERS_FOLDER}/{number:06}", slug.encode())
+
     def anchor(self) -> None:
         """Write the current end of every changed journal, so that truncation or rewriting is
         detected.
@@ -250,6 +283,22 @@ class BucketStore(WritableStore):
         """Apply the new pages of every journal, whether or not a chain head announces them."""
         self._sync_matching_features(lambda _: True)
 
+    def sync_open_features(self) -> None:
+        """Apply the new pages of the features that have not ended, and of those in new heads.
+
+        It costs one request for each open feature, however many have ended.
+        """
+        self._sync_matching_features(self._is_open)
+
+    def _is_open(self, feature: str) -> bool:
+        return self._read_stage(feature) not in _ENDED_STAGES
+
+    def _read_stage(self, feature: str) -> str | None:
+        row = self._connection.execute(
+            "SELECT stage FROM workflow WHERE feature = ?", (feature,)
+        ).fetchone()
+        return row[0] if row else None
+
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
@@ -273,10 +322,7 @@ class BucketStore(WritableStore):
 
         Otherwise only commands of users change it, and a chain head announces those changes.
         """
-        row = self._connection.execute(
-            "SELECT stage FROM workflow WHERE feature = ?", (feature,)
-        ).fetchone()
-        return row is None or row[0] not in _IDLE_STAGES
+        return self._read_stage(feature) not in _IDLE_STAGES
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._mutex:

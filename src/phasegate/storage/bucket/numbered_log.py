@@ -21,7 +21,7 @@ from phasegate.typed import read_json
 T = TypeVar("T")
 
 
-class Page(msgspec.Struct, frozen=True):
+class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     """One page of a log, stored as one object.
 
     `by` identifies the writer, so that two pages with equal bodies can be distinguished.
@@ -31,6 +31,8 @@ class Page(msgspec.Struct, frozen=True):
     prev: str
     by: str
     body: msgspec.Raw
+    # Id of the repository that the page belongs to, in the record of a fleet
+    repository: str = ""
 
 
 class StoredPage(NamedTuple):
@@ -104,9 +106,14 @@ class NumberedLog:
 
         Return the page with that number. It may belong to another writer who was faster.
         """
-        data = msgspec.json.encode(
-            Page(previous.entries + 1, previous.hash, writer_id, msgspec.Raw(body))
+        page = Page(
+            n=previous.entries + 1,
+            prev=previous.hash,
+            by=writer_id,
+            body=msgspec.Raw(body),
+            repository=self._bucket.repository,
         )
+        data = msgspec.json.encode(page)
         path = self._page_path(previous.entries + 1)
 
         if not self._bucket.create(path, data):
@@ -192,6 +199,14 @@ class NumberedLog:
                 f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows"
                 " a different history",
                 "a copy of the repository, or of the bucket, was written to; nothing was changed",
+            )
+
+        wanted = self._bucket.repository
+        if wanted and page.repository != wanted:
+            raise DivergedHistory(
+                f"page {page.n} of {self._folder} in {self._bucket.address} belongs to repository"
+                f" {page.repository[:12] or '(unknown)'}, not to {wanted[:12]}",
+                "set another prefix in [storage], one for each repository",
             )
 
         return StoredPage(

@@ -8,7 +8,7 @@ document is a problem, just like a changed one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from phasegate.core.audit.chain import ChainHead, ChainLink, find_first_break
@@ -26,6 +26,7 @@ from phasegate.storage.bucket.copier import (
 from phasegate.storage.bucket.journal import (
     JOURNAL_FOLDER,
     JournalEnds,
+    SeenEnds,
     feature_from_folder,
     heads_log,
     journal_log,
@@ -43,15 +44,26 @@ _MAX_ATTEMPTS = 3
 _RETRY_DELAY_S = 0.3
 
 
-def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
+def verify_bucket(
+    bucket: Bucket,
+    location: Location | None,
+    fleet_buckets: Sequence[Bucket] | None = None,
+    seen: SeenEnds | None = None,
+) -> AuditReport:
     """Verify the records in a bucket.
 
     If the repository has a store, only its own record is verified, otherwise all records. A failed
     check is repeated, because another process may be copying, and a trail is written before its
     page.
+
+    `fleet_buckets` have the records of fleets, by default `bucket` itself. `seen` is what this
+    machine has read from the only one of them: a bucket that was restored from an older copy lacks
+    some of it.
     """
     for number in range(_MAX_ATTEMPTS):
-        report = _verify_once(bucket, location)
+        report = _verify_once(
+            bucket, location, (bucket,) if fleet_buckets is None else fleet_buckets, seen
+        )
         if report.ok:
             break
         if number + 1 < _MAX_ATTEMPTS:
@@ -60,7 +72,12 @@ def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
     return report
 
 
-def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
+def _verify_once(
+    bucket: Bucket,
+    location: Location | None,
+    fleet_buckets: Sequence[Bucket],
+    seen: SeenEnds | None,
+) -> AuditReport:
     findings = Findings()
     reader = open_store_reader(location) if location else None
     if reader:
@@ -68,13 +85,10 @@ def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
     else:
         stores = [name for name in bucket.list_folders(CHAIN_FOLDER) if not find_slug_problem(name)]
 
-    journals = {}
-    for folder in bucket.list_folders(JOURNAL_FOLDER):
-        feature = feature_from_folder(folder)
-        log = journal_log(bucket, feature)
-        journals[feature] = _BucketChain(bucket, log, findings, f"journal {folder} ")
+    chains = list[_BucketChain]()
+    for fleet_bucket in fleet_buckets:
+        chains += _verify_journals(fleet_bucket, findings, seen)
 
-    chains = [*journals.values()]
     for store in stores:
         chain = _BucketChain(bucket, chain_log(bucket, store), findings)
         chains.append(chain)
@@ -83,8 +97,6 @@ def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
                 _compare_with_local_store(location, reader, chain, findings)
 
     trails = sum(chain.check_contents() for chain in chains)
-    _check_heads(bucket, journals, findings)
-
     entries = sum(chain.head.entries for chain in chains)
     if not entries and not findings.problems:
         findings.add_problem(
@@ -94,6 +106,45 @@ def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
         )
 
     return make_report(findings, entries, trails)
+
+
+def _verify_journals(
+    bucket: Bucket, findings: Findings, seen: SeenEnds | None
+) -> Iterator[_BucketChain]:
+    """Verify the journals of a fleet against the heads, and against what was seen before."""
+    journals = {}
+    for folder in bucket.list_folders(JOURNAL_FOLDER):
+        feature = feature_from_folder(folder)
+        log = journal_log(bucket, feature)
+        journals[feature] = _BucketChain(bucket, log, findings, f"journal {folder} ")
+
+    heads = _check_heads(bucket, journals, findings)
+    if seen is not None:
+        pages = {name: tuple(chain.page_hashes) for name, chain in journals.items()}
+        for place in find_lost_pages(seen, heads, pages):
+            findings.add_problem(
+                place,
+                f"was seen here before, and {bucket.address} does not have it any more: it was "
+                "restored from an older copy, or rewritten",
+            )
+
+    yield from journals.values()
+
+
+def find_lost_pages(
+    seen: SeenEnds, heads: Sequence[str], journals: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield the places of the pages that were seen before and are not there any more.
+
+    `heads` and the values of `journals` are the hashes of all pages, by number from 0.
+    """
+    ends = {"heads": seen.heads, **{f"journal {name}": end for name, end in seen.journals.items()}}
+    present = {"heads": heads, **{f"journal {name}": pages for name, pages in journals.items()}}
+
+    for place, (number, digest) in sorted(ends.items()):
+        pages = present.get(place, ())
+        if number and (number >= len(pages) or pages[number] != digest):
+            yield f"{place} page {number}"
 
 
 class _BucketChain:
@@ -179,10 +230,18 @@ def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
         check_sealed_trail(key, reading, seal, findings)
 
 
-def _check_heads(bucket: Bucket, journals: Mapping[str, _BucketChain], findings: Findings) -> None:
-    """Check that every journal contains every chain head that was written for it."""
+def _check_heads(
+    bucket: Bucket, journals: Mapping[str, _BucketChain], findings: Findings
+) -> list[str]:
+    """Check that every journal contains every chain head that was written for it.
+
+    Return the hashes of the heads, by number.
+    """
+    log = heads_log(bucket)
+    hashes = [log.origin_head.hash]
     try:
-        for kept in heads_log(bucket).pages_after():
+        for kept in log.pages_after():
+            hashes.append(kept.head.hash)
             for feature, (page, digest) in kept.decode_body(JournalEnds).items():
                 known = journals[feature].page_hashes if feature in journals else ()
                 if page >= len(known) or known[page] != digest:
@@ -192,6 +251,8 @@ def _check_heads(bucket: Bucket, journals: Mapping[str, _BucketChain], findings:
                     )
     except StateConflict as error:
         findings.add_problem("heads", str(error))
+
+    return hashes
 
 
 def _compare_with_local_store(
