@@ -93,6 +93,9 @@ def test_the_merge_that_brings_the_code_changes_the_requirement_and_binds_its_te
     done = made.call("run", "quick", DESCRIPTION, "--merge")
     assert done.code == 0, done.stderr
 
+    (prompt, *_) = made.prompts("plan")
+    assert "- FR-BYE-001 (specs/bye.md): Name" in prompt
+    assert 'change="added"' in prompt
     text = made.show("main", "specs/bye.md")
     merged = parse_spec(text).requirements
     assert merged["FR-BYE-001"].text == "A farewell names the user politely."

@@ -108,3 +108,38 @@ def test_a_change_touches_no_other_requirement_and_an_outdated_one_touches_nothi
     assert bool(applied.problems) == is_refused
     if is_refused:
         assert applied.specs == {"a": spec}
+
+
+_ORDERS = st.lists(
+    st.tuples(st.sampled_from([*Change]), st.integers(1, 5), st.integers(1, 5), _WORDS),
+    max_size=12,
+)
+
+
+@given(_ORDERS)
+def test_after_any_changes_the_specs_are_the_sum_of_those_that_were_not_refused(
+    orders: list[tuple[Change, int, int, str]],
+) -> None:
+    specs: dict[str, CapabilitySpec] = {}
+    decided: dict[str, str] = {}
+    for change, number, other, text in orders:
+        id_, was = f"FR-A-{number}", ""
+        if change is Change.RENAMED:
+            id_, was = f"FR-A-{other}", f"FR-A-{number}"
+        current = specs.get("a", CapabilitySpec()).requirements
+        target = current.get(was or id_)
+        start = compute_revision(target) if target else ""
+        requirement = CurrentRequirement(id=id_, text=text)
+        delta = Delta(change=change, requirement=requirement, start=start, capability="a", was=was)
+        applied = apply_deltas(specs, [delta])
+        if applied.problems:
+            assert applied.specs == specs
+            continue
+        # Written and read again, as between two merges
+        specs = {name: parse_spec(render_spec(one)) for name, one in applied.specs.items()}
+        decided.pop(was or id_, None)
+        if change is not Change.REMOVED:
+            decided[id_] = text
+
+    found = specs.get("a", CapabilitySpec()).requirements
+    assert {id_: one.text for id_, one in found.items()} == decided

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from phasegate.core.specs.spec_file import find_prose_lines
+from phasegate.core.specs.spec_file import find_prose_lines, split_lines
 
 _OPEN = re.compile(r"\s{0,3}<!--\s*sk:fr\s+([^>]*?)\s*-->\s*")
 _CLOSE = re.compile(r"\s{0,3}<!--\s*/sk:fr\s*-->\s*")
@@ -26,7 +26,7 @@ def amend_spec(text: str, id_: str, new: str, revision: str = "") -> AmendedSpec
     Its scenarios stay. `revision` is the current one of the requirement: a change of a current
     requirement starts from it afterwards, since the user has seen its text.
     """
-    lines = text.split("\n")
+    lines = split_lines(text)
     prose = find_prose_lines(text)
     start = next(
         (

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.core.specs.spec_file import (
+    MAX_LINE_CHARS,
     REQUIREMENT_ID,
     Binding,
     CapabilitySpec,
@@ -33,6 +34,7 @@ from phasegate.core.specs.spec_file import (
     find_prose_lines,
     read_sections,
     render_requirement,
+    split_lines,
 )
 
 _OPEN = re.compile(r"\s{0,3}<!--\s*sk:fr\s+([^>]*?)\s*-->\s*")
@@ -41,8 +43,9 @@ _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
 _TITLE = re.compile(rf"#{{1,6}}\s+(?:{REQUIREMENT_ID}:?\s*)?(.*?)\s*")
 _OWN_ID = re.compile(rf"(?:[-*+]\s+)?[*_`]{{0,3}}{REQUIREMENT_ID}[*_`:]*\s+")
 _LISTED_SCENARIO = re.compile(
-    rf"(#{{2,6}})\s+(?:[A-Za-z]+ )?Scenario:\s*(.*?)\s*\(((?:{REQUIREMENT_ID}[,\s]*)+)\)\s*"
+    r"#{2,6}\s+(?:[A-Za-z]+ )?Scenario:\s*([^()]*?)\s*\(([A-Z0-9, -]+)\)\s*"
 )
+_BORDER = re.compile(r"#{1,6}\s|\s{0,3}<!--\s*/?sk:fr")
 _DROPPED = re.compile(r"\s*[-*+]\s+(?:Removes|Removed|Drops) scenario:\s*(.*?)\s*", re.I)
 _CAPABILITY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -106,7 +109,7 @@ def read_deltas(text: str) -> tuple[Delta, ...]:
     if 'change="' not in text:
         return ()
 
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = split_lines(text)
     prose = find_prose_lines(text)
     scenarios = _find_listed_scenarios(lines, prose)
     deltas = []
@@ -119,33 +122,32 @@ def read_deltas(text: str) -> tuple[Delta, ...]:
 
 
 def _find_annotated_blocks(lines: list[str], prose: frozenset[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last line of each annotated requirement."""
     opened = None
     for index in sorted(prose):
         if _OPEN.fullmatch(lines[index]):
+            if opened is not None:
+                raise MalformedSpec(f"the requirement of line {opened + 1} is not closed")
             opened = index
         elif _CLOSE.fullmatch(lines[index]) and opened is not None:
             yield opened, index
             opened = None
 
+    if opened is not None:
+        raise MalformedSpec(f"the requirement of line {opened + 1} is not closed")
+
 
 def _find_listed_scenarios(lines: list[str], prose: frozenset[int]) -> dict[str, list[Scenario]]:
     """Return the scenarios that are listed outside of their requirements, by requirement."""
     found: dict[str, list[Scenario]] = {}
-    for index in sorted(prose):
+    borders = [index for index in sorted(prose) if _BORDER.match(lines[index])]
+    for index, end in zip(borders, [*borders[1:], len(lines)], strict=False):
         heading = _LISTED_SCENARIO.fullmatch(lines[index])
         if heading is None:
             continue
-        end = next(
-            (
-                later
-                for later in sorted(prose)
-                if later > index and re.match(r"#{1,6}\s|\s*<!--\s*/?sk:fr", lines[later])
-            ),
-            len(lines),
-        )
         text, bindings, _ = read_sections(lines[index + 1 : end])
-        for id_ in re.findall(REQUIREMENT_ID, heading[3]):
-            found.setdefault(id_, []).append(Scenario(heading[2], text, bindings))
+        for id_ in re.findall(REQUIREMENT_ID, heading[2]):
+            found.setdefault(id_, []).append(Scenario(heading[1], text, bindings))
     return found
 
 
@@ -165,8 +167,15 @@ def _read_delta(
     if change == Change.RENAMED and not re.fullmatch(REQUIREMENT_ID, attributes.get("was", "")):
         raise MalformedSpec(f'{id_}: a renamed requirement needs was="OLD-ID"')
 
-    dropped = [found[1] for one in body if (found := _DROPPED.fullmatch(one))]
-    kept = [one for one in body if not _DROPPED.fullmatch(one)]
+    dropped = []
+    kept = []
+    for one in body:
+        removal = _DROPPED.fullmatch(one[:MAX_LINE_CHARS])
+        if removal:
+            dropped.append(removal[1])
+        else:
+            kept.append(one)
+
     title, kept = _take_title(kept)
     text, bindings, scenarios = read_sections(kept)
     own = {one.name for one in scenarios}
@@ -191,7 +200,7 @@ def _read_delta(
 def _take_title(lines: list[str]) -> tuple[str, list[str]]:
     """Return the heading above the text of a requirement, and the other lines."""
     first = next((index for index, line in enumerate(lines) if line.strip()), None)
-    heading = _TITLE.fullmatch(lines[first]) if first is not None else None
+    heading = _TITLE.fullmatch(lines[first][:MAX_LINE_CHARS]) if first is not None else None
     if first is None or heading is None or heading[1].startswith("Scenario:"):
         return "", lines
     return heading[1], lines[first + 1 :]
@@ -369,8 +378,12 @@ def fill_starts(deltas: Iterable[Delta], specs: Mapping[str, CapabilitySpec]) ->
 def stamp_deltas(text: str, specs: Mapping[str, CapabilitySpec]) -> str:
     """Write the revision that a change starts from where the author left it out."""
     deltas = read_deltas(text)
-    lines = text.split("\n")
-    for before, after in zip(deltas, fill_starts(deltas, specs), strict=True):
+    filled = fill_starts(deltas, specs)
+    if filled == deltas:
+        return text
+
+    lines = split_lines(text)
+    for before, after in zip(deltas, filled, strict=True):
         if before != after:
             index = after.line - 1
             lines[index] = re.sub(r"\s*-->", f' from="{after.start}" -->', lines[index], count=1)

@@ -14,6 +14,7 @@ from phasegate.core.specs.spec_file import (
     find_prose_lines,
     parse_spec,
     render_spec,
+    split_lines,
 )
 
 _OPENSPEC_HEADING = re.compile(r"###\s+Requirement:\s*(.*?)\s*")
@@ -34,7 +35,7 @@ def convert_openspec(text: str, capability: str) -> str:
 
     A requirement that has an id in its name keeps it.
     """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = split_lines(text)
     prefix = make_id_prefix(capability)
     numbers = count(1)
     for index in sorted(find_prose_lines(text)):
@@ -55,7 +56,7 @@ def convert_speckit(text: str, capability: str) -> str:
     Its ids count from 1 in every feature, so they get the name of the feature: FR-001 of
     003-photo-album becomes FR-PHOTO-ALBUM-001.
     """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = split_lines(text)
     prefix = make_id_prefix(capability)
     for index in sorted(find_prose_lines(text)):
         item = _SPECKIT_ITEM.fullmatch(lines[index])

@@ -18,6 +18,7 @@ Everything outside of requirements is kept as it is.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
@@ -27,6 +28,8 @@ from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdow
 
 REQUIREMENT_ID = r"[A-Z]{1,12}(?:-[A-Z0-9]{1,24}){0,6}-[0-9]{1,6}"
 REVISION_CHARS = 12
+# A longer line is text
+MAX_LINE_CHARS = 2_000
 # Level of the headings of requirements
 _LEVEL = 3
 _HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*")
@@ -102,7 +105,7 @@ def compute_revision(requirement: CurrentRequirement) -> str:
 
 def parse_spec(text: str) -> CapabilitySpec:
     """Read the specification of a capability; raise MalformedSpec."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = split_lines(text)
     prose = find_prose_lines(text)
     starts = [*_find_blocks(lines, prose)]
     ends = [*starts[1:], len(lines)]
@@ -115,8 +118,8 @@ def parse_spec(text: str) -> CapabilitySpec:
         elif block := "\n".join(lines[start:end]).strip("\n"):
             blocks.append(block)
 
-    ids = [one.id for one in blocks if isinstance(one, CurrentRequirement)]
-    if twice := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
+    ids = Counter(one.id for one in blocks if isinstance(one, CurrentRequirement))
+    if twice := [id_ for id_, times in ids.items() if times > 1]:
         raise MalformedSpec(f"{', '.join(twice)} is there twice")
     return CapabilitySpec(tuple(blocks))
 
@@ -145,15 +148,22 @@ def render_requirement(requirement: CurrentRequirement) -> str:
 
 
 def find_prose_lines(text: str) -> frozenset[int]:
-    """Return the indexes of the lines outside of code blocks and comments.
+    """Return the indexes of the lines that may be headings, annotations or bindings.
 
-    Raise MalformedSpec if one of them is not closed: the rest of the text would be part of it.
+    These are outside of code blocks and comments, and not overlong. Raise MalformedSpec if a code
+    block or comment is not closed: the rest of the text would be part of it.
     """
     marker = "end of the specification"
     lines = [line for line in iter_markdown_lines(f"{text}\n{marker}") if line.fence_info is None]
     if not lines or lines[-1].text != marker:
         raise MalformedSpec("a code block or a comment is not closed")
-    return frozenset(line.number - 1 for line in lines[:-1])
+    short = (line for line in lines[:-1] if len(line.text) <= MAX_LINE_CHARS)
+    return frozenset(line.number - 1 for line in short)
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a document, whatever ends them."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def read_sections(lines: Iterable[str]) -> tuple[str, tuple[Binding, ...], tuple[Scenario, ...]]:
@@ -202,7 +212,7 @@ def _find_blocks(lines: list[str], prose: frozenset[int]) -> Iterator[int]:
     A requirement ends at the next heading that is not below it.
     """
     yield 0
-    is_inside = _match_requirement(lines[0]) is not None
+    is_inside = 0 in prose and _match_requirement(lines[0]) is not None
     for index in sorted(prose - {0}):
         heading = _HEADING.fullmatch(lines[index])
         if heading is None:

@@ -31,7 +31,7 @@ from phasegate.engine.project.current_specs import (
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.errors import PhasegateError
 from phasegate.workspace.checkout_files import blob_id
-from phasegate.workspace.commit_log import list_changed_paths
+from phasegate.workspace.commit_log import list_blobs, list_changed_paths
 from phasegate.workspace.merge import find_merge_base, merge_trees
 from phasegate.workspace.objects import write_blobs
 
@@ -68,6 +68,7 @@ def compute_spec_update(branch: FeatureBranch, base: str, merged: str) -> SpecUp
     problems = [problem.describe() for problem in applied.problems]
     if deltas:
         problems += current.problems
+        problems += _find_folder_problem(branch, base)
     start = find_merge_base(project.repository, base, head) or base
     changed = list_changed_paths(project.repository, start, head)
     bound = _bind(branch, applied.specs, base, merged, changed)
@@ -87,6 +88,15 @@ def compute_spec_update(branch: FeatureBranch, base: str, merged: str) -> SpecUp
     if problems:
         return SpecUpdate({}, tuple(problems))
     return SpecUpdate(files)
+
+
+def _find_folder_problem(branch: FeatureBranch, base: str) -> list[str]:
+    """Report a file where the folder of the specifications has to be."""
+    repository = branch.project.repository
+    folder = branch.project.config.deliver.specs.strip("/")
+    if folder in list_blobs(repository, base):
+        return [f"{folder} is a file: set another folder, `specs` in [deliver]"]
+    return []
 
 
 def compute_merged_specs(branch: FeatureBranch, base: str, code: str) -> SpecUpdate:

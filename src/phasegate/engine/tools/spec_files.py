@@ -17,7 +17,12 @@ from phasegate.engine.journal.entries import DRIFT_ACCEPTED, DriftAcceptance
 from phasegate.engine.project.current_specs import get_spec_path
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
-from phasegate.engine.views.specs import require_head, require_specs, view_bindings
+from phasegate.engine.views.specs import (
+    read_bound_files,
+    require_head,
+    require_specs,
+    view_bindings,
+)
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
@@ -43,7 +48,7 @@ def accept_drift(project: Project, record: RunRecord, id_: str, why: str, by: Or
             f"no current specification has {id_}", "phasegate trace --specs lists them"
         )
 
-    bindings = view_bindings(project, commit, found[1])
+    bindings = view_bindings(found[1], read_bound_files(project, commit, [found[1]]))
     changed = {one.target: one.now for one in bindings if one.accepted != one.now}
     if not changed:
         raise StateConflict(f"nothing of {id_} has changed since it was accepted", "")

@@ -14,6 +14,7 @@ from phasegate.engine.project.current_specs import read_texts
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.specs import (
     BindingView,
+    read_bound_files,
     require_head,
     require_specs,
     view_bindings,
@@ -68,13 +69,18 @@ def find_drift(project: Project) -> DriftReport:
     """Compare the tests and the code of each requirement with what was accepted."""
     commit = require_head(project)
     current = require_specs(project, commit)
+    files = read_bound_files(
+        project,
+        commit,
+        (one for spec in current.specs.values() for one in spec.requirements.values()),
+    )
     items: list[DriftItem] = []
     without_test = []
     count = 0
     for capability, spec in current.specs.items():
         for requirement in spec.requirements.values():
             count += 1
-            bindings = view_bindings(project, commit, requirement)
+            bindings = view_bindings(requirement, files)
             if not any(one.kind == "test" for one in bindings):
                 without_test.append(requirement.id)
             for binding in bindings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -87,10 +87,15 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
         for test in find_named_tests(path, text):
             named.setdefault(test.requirement, []).append(test.target)
 
-    requirements = tuple(
-        _trace_requirement(project, commit, capability, one, named.get(one.id, ()), results)
+    listed = [
+        (capability, one)
         for capability, spec in current.specs.items()
         for one in spec.requirements.values()
+    ]
+    files = read_bound_files(project, commit, (one for _, one in listed))
+    requirements = tuple(
+        _trace_requirement(project, files, capability, one, named.get(one.id, ()), results)
+        for capability, one in listed
     )
     known = {one.id for one in requirements} | _find_feature_requirements(project, blobs)
     unknown = [
@@ -138,12 +143,22 @@ def _find_feature_requirements(project: Project, blobs: dict[str, str]) -> set[s
     return {test.requirement for text in texts for test in find_named_tests("", text)}
 
 
+def read_bound_files(
+    project: Project, commit: str, requirements: Iterable[CurrentRequirement]
+) -> dict[str, str]:
+    """Return the texts of all files that requirements are bound to."""
+    paths = {
+        binding.target.partition("::")[0]
+        for requirement in requirements
+        for binding in requirement.all_bindings
+    }
+    return read_texts(project, commit, paths)
+
+
 def view_bindings(
-    project: Project, commit: str, requirement: CurrentRequirement
+    requirement: CurrentRequirement, files: Mapping[str, str]
 ) -> tuple[BindingView, ...]:
-    """Return the tests and code of a requirement, with their hashes on a commit."""
-    paths = {one.target.partition("::")[0] for one in requirement.all_bindings}
-    files = read_texts(project, commit, paths)
+    """Return the tests and code of a requirement, with their hashes in a tree."""
     return tuple(
         BindingView(
             kind=one.kind,
@@ -157,13 +172,13 @@ def view_bindings(
 
 def _trace_requirement(
     project: Project,
-    commit: str,
+    files: Mapping[str, str],
     capability: str,
     requirement: CurrentRequirement,
     named: Iterable[str],
     results: tuple[JUnitCase, ...] | None,
 ) -> SpecRequirementView:
-    bindings = list(view_bindings(project, commit, requirement))
+    bindings = list(view_bindings(requirement, files))
     known = {one.target for one in bindings}
     for target in dict.fromkeys(named):
         if target not in known:
@@ -234,7 +249,8 @@ def show_requirement(project: Project, id_: str) -> SpecRequirementView | None:
     if found is None:
         return None
     capability, requirement = found
-    bindings = view_bindings(project, commit, requirement)
+    files = read_bound_files(project, commit, [requirement])
+    bindings = view_bindings(requirement, files)
     return view_requirement(project, capability, requirement, bindings)
 
 

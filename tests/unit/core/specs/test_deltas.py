@@ -147,6 +147,13 @@ def test_a_change_that_cannot_be_read_is_refused(attributes: str) -> None:
         read_deltas(_block(attributes))
 
 
+def test_a_change_that_is_not_closed_is_refused() -> None:
+    opened = '<!-- sk:fr id="FR-AUTH-001" change="added" -->\nText.\n'
+    for text in (opened, opened + _block('id="FR-AUTH-002"')):
+        with pytest.raises(MalformedSpec, match="line 1 is not closed"):
+            read_deltas(text)
+
+
 def test_a_change_without_a_start_gets_the_revision_that_its_author_saw() -> None:
     text = _block('id="FR-AUTH-001" change="modified"') + _block('id="FR-AUTH-2" change="added"')
     stamped = stamp_deltas(text, SPECS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from phasegate.core.specs.deltas import read_deltas
 from phasegate.core.specs.spec_file import (
     Binding,
     CapabilitySpec,
@@ -102,6 +103,18 @@ def test_a_revision_is_that_of_the_words_not_of_the_layout_or_the_tests() -> Non
         CurrentRequirement(id="FR-A-1", title="a", text="b", scenarios=(Scenario("s", "t"),)),
     )
     assert len({compute_revision(one), *map(compute_revision, others)}) == 5
+
+
+def test_an_overlong_line_is_text_and_is_read_in_linear_time() -> None:
+    blanks = " " * 1_000_000
+    for line in (f"### FR-A-1{blanks}x", f"###{blanks}", f"- Test: `a`{blanks}x"):
+        assert parse_spec(line).requirements == {}
+    annotation = f"<!-- sk:fr{blanks}x"
+    scenario = f"### Scenario: {'(A-1A-1' * 200} (FR-A-1)"
+    removal = f"- Removes scenario: {blanks}x"
+    text = f'<!-- sk:fr id="FR-A-1" change="added" -->\n{removal}\n<!-- /sk:fr -->\n{scenario}\n'
+    assert len(read_deltas(text)) == 1
+    assert read_deltas(f'{annotation}\n<!-- sk:fr change="x" -->') == ()
 
 
 def test_an_empty_file_has_no_requirements() -> None:
