@@ -42,7 +42,7 @@ from phasegate.config.layers import (
     parse_flag_values,
     read_config_file,
 )
-from phasegate.config.settings import Config, SettingsTable
+from phasegate.config.settings import Config, PathSettings, SettingsTable
 from phasegate.config.trust import describe_untrusted, find_trust
 from phasegate.core.agents.harnesses import ACP, HARNESSES
 from phasegate.core.trust import Trust, drop_references
@@ -50,6 +50,8 @@ from phasegate.errors import ConfigError
 from phasegate.typed import read_value
 
 _log = logging.getLogger("phasegate")
+# Folder of the features of AgilePlus, with the same layout as kitty-specs/.
+AGILEPLUS_FEATURES = "agileplus-specs"
 # Required keys of every agent and every workflow, each with the remedy if it is missing.
 _REQUIRED_KEYS = {
     "agents": ("harness", f"set one of: {', '.join(HARNESSES)}"),
@@ -111,6 +113,7 @@ def load_config(
             sources[setting.key] = setting.source
 
     drop_references(values, trust.untrusted, (*PROMPT_PHASES, *PHASE_KEYS))
+    _find_features_folder(values, sources, location.root)
     _add_registry_commands(values, sources, environ)
     for name in find_unknown_seed_variables(environ):
         _log.warning(
@@ -145,6 +148,17 @@ def _drop_untrusted(layer: list[RawSetting], trust: Trust) -> list[RawSetting]:
 def _warn_once(text: str) -> None:
     """Log a warning once per process: the board loads the configuration for each request."""
     _log.warning("%s", text)
+
+
+def _find_features_folder(
+    values: dict[Key, object], sources: dict[Key, ValueSource], root: Path
+) -> None:
+    """Use the features of AgilePlus where a repository has only those."""
+    key = ("paths", "features")
+    is_default = key not in values and not (root / PathSettings().features).exists()
+    if is_default and (root / AGILEPLUS_FEATURES).is_dir():
+        values[key] = AGILEPLUS_FEATURES
+        sources[key] = ValueSource("folder", AGILEPLUS_FEATURES)
 
 
 def _add_registry_commands(

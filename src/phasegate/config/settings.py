@@ -288,6 +288,8 @@ class DeliverSettings(SettingsTable, frozen=True):
     documents: DeliveredDocuments = DeliveredDocuments.ONE
     # Path of the one document. `{slug}` is the feature, `{features}` is `[paths] features`.
     document: NonEmptyText = "{features}/{slug}/spec.md"
+    # Folder of the current specifications, one document for each capability.
+    specs: NonEmptyText = "specs"
     # Whether an entry is written to the changelog that the project keeps.
     changelog: bool = True
 

@@ -8,6 +8,7 @@ moved in the meantime, the merge is prepared again.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from phasegate.git import git, run_git_as_user
 from phasegate.workspace.objects import Signature, write_tree_commit
 from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.rewrite import put_files
 
 # Two features that each add an entry to a changelog do not conflict: both entries are kept
 _CHANGELOG_ATTRIBUTES = Path(__file__).with_name("changelog.gitattributes")
@@ -81,10 +83,12 @@ def prepare_merge(
     message: str,
     signature: Signature,
     source_commit: str = "",
+    files: Mapping[str, str] | None = None,
 ) -> PreparedMerge | MergeConflict | AlreadyMerged:
     """Create the merge commit of a branch into another without moving any ref.
 
-    `source_commit` is merged instead of the head of the source.
+    `source_commit` is merged instead of the head of the source. `files` are written with the merge,
+    whatever both sides have there: paths with their blob ids.
     """
     refs = read_refs(repository, BRANCH_PREFIX + source, BRANCH_PREFIX + target)
     for branch in (source, target):
@@ -97,12 +101,14 @@ def prepare_merge(
         return find_merge(repository, target, theirs, ours)
 
     merged = merge_trees(repository, ours, theirs)
-    if merged.conflicts:
-        return MergeConflict(target, source, merged.conflicts)
+    conflicts = tuple(path for path in merged.conflicts if path not in (files or {}))
+    if conflicts:
+        return MergeConflict(target, source, conflicts)
 
-    commit = write_tree_commit(repository, merged.tree, (ours, theirs), signature, message)
+    tree = put_files(repository, merged.tree, files or {})
+    commit = write_tree_commit(repository, tree, (ours, theirs), signature, message)
     return PreparedMerge(
-        target=target, target_commit=ours, source_commit=theirs, commit=commit, tree=merged.tree
+        target=target, target_commit=ours, source_commit=theirs, commit=commit, tree=tree
     )
 
 

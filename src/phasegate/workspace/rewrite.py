@@ -100,13 +100,22 @@ def pin_paths(
     return found
 
 
-def add_file(
-    repository: Repository, parent: str, path: str, object_id: str, message: str, dated: str
+def put_files(repository: Repository, tree: str, files: Mapping[str, str]) -> str:
+    """Return the tree with these files, given by path with their blob ids."""
+    for path, object_id in files.items():
+        entry = f"100644 blob {object_id}".encode()
+        changed = _set_entry(repository, [tree], path, entry)
+        tree = changed[tree]
+
+    return tree
+
+
+def add_files(
+    repository: Repository, parent: str, files: Mapping[str, str], message: str, dated: str
 ) -> str:
-    """Return a commit that adds or replaces one file, with the committer and date of `dated`."""
+    """Return a commit that adds or replaces files, with the committer and date of `dated`."""
     before = resolve_tree(repository.place(), parent)
-    entry = f"100644 blob {object_id}".encode()
-    tree = _set_entry(repository, [before], path, entry)[before]
+    tree = put_files(repository, before, files)
     if tree == before:
         return parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from phasegate.workspace.checkout_files import blob_id
 from phasegate.workspace.objects import write_blobs
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.rewrite import add_file, find_path, rewrite_history
+from phasegate.workspace.rewrite import add_files, find_path, rewrite_history
 from support.git_project import git, make_repository
 
 FOLDER = "specs/001"
@@ -79,7 +79,7 @@ def test_new_commits_go_on_top_of_a_published_copy(tmp_path: Path) -> None:
     path = f"{FOLDER}/spec.md"
     code = rewrite(repository, base, head)
     blob = blob_id(data, repository.hash_name)
-    published = add_file(repository, code, path, blob, "Document\n", head)
+    published = add_files(repository, code, {path: blob}, "Document\n", head)
     (repository.root / "c.py").write_text("3\n")
     git(repository.root, "add", "-A")
     git(repository.root, "commit", "-qm", "Answer a remark")
@@ -88,4 +88,4 @@ def test_new_commits_go_on_top_of_a_published_copy(tmp_path: Path) -> None:
     assert show(repository, f"{published}..{copy}", "%s") == ["Answer a remark"]
     assert find_path(repository, copy, path) == blob
     assert find_path(repository, copy, f"{FOLDER}/REVIEW-08.md") == ""
-    assert add_file(repository, copy, path, blob, "Document\n", later) == copy, "nothing to add"
+    assert add_files(repository, copy, {path: blob}, "Document\n", later) == copy, "nothing to add"

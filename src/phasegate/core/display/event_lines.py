@@ -150,6 +150,8 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
             return f"{phase}: resolved: {_shorten(how)}"
         case events.WentBack(_, why):
             return f"{phase}: back to {workflow.phase}: {_shorten(why)}"
+        case events.Amended(requirement, text):
+            return f"{phase}: {requirement} is amended: {_shorten(text)}"
         case events.Cancelled(reason):
             return f"{workflow.feature}: cancelled: {_shorten(reason)}"
         case events.Completed():

@@ -198,6 +198,15 @@ class WentBack(FeatureEvent, frozen=True, tag="went-back"):
     by: OrderOrigin = OrderOrigin()
 
 
+class Amended(FeatureEvent, frozen=True, tag="amended"):
+    """The user changed a requirement; packages that implement it are planned again."""
+
+    requirement: str
+    text: str
+    before: str = ""
+    by: OrderOrigin = OrderOrigin()
+
+
 class Cancelled(FeatureEvent, frozen=True, tag="cancelled"):
     reason: str
     by: OrderOrigin = OrderOrigin()
@@ -281,6 +290,7 @@ AnyFeatureEvent = (
     | Escalated
     | Resolved
     | WentBack
+    | Amended
     | Cancelled
     | CompletionRequested
     | Merged

@@ -40,6 +40,7 @@ OrderEvent = (
     | events.Escalated
     | events.Resolved
     | events.WentBack
+    | events.Amended
     | events.Cancelled
     | events.CompletionRequested
 )
@@ -142,7 +143,7 @@ def _fold_phases(feature: Feature) -> Feature | Refusal:
     )
 
 
-def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:
+def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:  # noqa: C901 - one case per order
     """Apply an order of the user, or of the engine on the user's behalf."""
     match event:
         case events.Advanced() if feature.closing:
@@ -167,7 +168,7 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:
                 phase_transitions.resolve(feature.workflow, how),
                 lambda resolved: _resolve_blocker(resolved, how),
             )
-        case events.Cancelled() | events.WentBack() if _is_merged(feature):
+        case events.Cancelled() | events.WentBack() | events.Amended() if _is_merged(feature):
             return Refusal("the work is already merged", "finish the workflow: phasegate run")
         case events.WentBack(phase, why):
             left_index = feature.workflow.index
@@ -176,6 +177,8 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:
                 phase_transitions.go_back(feature.workflow, phase, why),
                 lambda moved: _go_back(moved, why, left_index),
             )
+        case events.Amended():
+            return _amend(feature, event)
         case events.Cancelled(reason):
             cancelled = phase_transitions.cancel(feature.workflow, reason)
             return _apply_workflow_step(feature, cancelled, lambda changed: changed)
@@ -204,20 +207,45 @@ def _is_merged(feature: Feature) -> bool:
     return feature.closing and feature.workflow.merges and feature.todo == (Step.CLEAN_UP,)
 
 
-def _go_back(feature: Feature, why: str, left_index: int) -> Feature:
+def _amend(feature: Feature, event: events.Amended) -> Feature | Refusal:
+    """Change a requirement: the packages are planned again, and those that are the same stay.
+
+    Before the packages, the agents of the current and the later phases learn of the change.
+    """
+    note = f"{event.requirement} is amended: {event.text}"
+    workflow = feature.workflow
+    if not workflow.is_active:
+        return Refusal(f"cannot amend: the workflow is {workflow.stage}")
+
+    index = _find_packages_index(feature)
+    if workflow.index < index:
+        return add_user_note(feature, note, workflow.index)
+
+    return _apply_workflow_step(
+        feature,
+        phase_transitions.enter_phase(workflow, index),
+        lambda moved: _go_back(moved, note, workflow.index, keeps_packages=False),
+    )
+
+
+def _find_packages_index(feature: Feature) -> int:
+    """Return the phase of the work packages; 0 if the workflow has none."""
+    works = [phase.work for phase in feature.plan]
+    if PhaseWork.PACKAGES in works:
+        return works.index(PhaseWork.PACKAGES)
+    return 0
+
+
+def _go_back(
+    feature: Feature, why: str, left_index: int, *, keeps_packages: bool = True
+) -> Feature:
     """Start an earlier phase again.
 
     Finished packages are kept if their plan is kept. If the planning phase is repeated, the new
     plan decides about them.
     """
-    works = [phase.work for phase in feature.plan]
-    if PhaseWork.PACKAGES in works:
-        packages_index = works.index(PhaseWork.PACKAGES)
-    else:
-        packages_index = 0
-
     done = {}
-    if feature.workflow.index >= packages_index:
+    if keeps_packages and feature.workflow.index >= _find_packages_index(feature):
         done = {
             name: state for name, state in feature.packages.items() if state is PackageState.DONE
         }

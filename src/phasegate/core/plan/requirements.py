@@ -9,8 +9,8 @@ Annotated ids are the authoritative ones.
     - Users can register with email and password
     <!-- /sk:fr -->
 
-An annotation is a comment alone on its line. In code fences, other comments and `code` it is plain
-text.
+`agileplus:` is read like `spec-kitty:`. An annotation is a comment alone on its line. In code
+fences, other comments and `code` it is plain text.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ class Spec(msgspec.Struct, frozen=True):
         return any(requirement.annotated for requirement in self.requirements)
 
 
+_HEADERS = ("spec-kitty:", "agileplus:")
+# The last four describe a change of a current requirement, see `core/specs/deltas.py`
+_ATTRIBUTES = frozenset(("id", "priority", "change", "from", "capability", "was"))
 _OPEN = re.compile(r'sk:fr((?:\s+[\w-]+="[^"]*")*)')
 _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
 _COVERAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%")
@@ -115,8 +118,8 @@ class _AnnotationReader:
 
         if words is None:
             self._read_prose(number, line)
-        elif words.startswith("spec-kitty:"):
-            self._read_header(number, words.removeprefix("spec-kitty:").strip())
+        elif words.startswith(_HEADERS):
+            self._read_header(number, words.partition(":")[2].strip())
         elif words == "/sk:fr":
             self._close_block(number)
         elif words.startswith(("sk:", "/sk:")):
@@ -126,7 +129,9 @@ class _AnnotationReader:
         self._findings.append(Finding(line, code, message))
 
     def _read_prose(self, number: int, line: str) -> None:
-        if "<!--" in line and re.search(r"<!--\s*(/?sk:|spec-kitty:)", remove_code_spans(line)):
+        if "<!--" in line and re.search(
+            r"<!--\s*(/?sk:|spec-kitty:|agileplus:)", remove_code_spans(line)
+        ):
             self._add_finding(
                 number,
                 "stray-annotation",
@@ -186,7 +191,7 @@ class _AnnotationReader:
             pairs = []
 
         given = dict(pairs)
-        if "id" not in given or len(given) != len(pairs) or given.keys() - {"id", "priority"}:
+        if "id" not in given or len(given) != len(pairs) or given.keys() - _ATTRIBUTES:
             self._add_finding(
                 number,
                 "bad-annotation",

@@ -125,7 +125,7 @@ def advance(workflow: Workflow) -> WorkflowOrRefusal:
         return _refuse(workflow, "advance", f"{gate_name(workflow.phase)} has not passed")
     if workflow.is_last_phase:
         return _refuse(workflow, "advance", "this was the last phase: complete the workflow")
-    return _enter_phase(workflow, workflow.index + 1)
+    return enter_phase(workflow, workflow.index + 1)
 
 
 def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
@@ -144,10 +144,10 @@ def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
 
         return Refusal(f"cannot go back: {phase} is not before {workflow.phase}", hint)
 
-    return _enter_phase(workflow, workflow.phases.index(phase))
+    return enter_phase(workflow, workflow.phases.index(phase))
 
 
-def _enter_phase(workflow: Workflow, index: int) -> Workflow:
+def enter_phase(workflow: Workflow, index: int) -> Workflow:
     """Enter a phase. A phase that was entered before continues its round numbers."""
     unused = [0] * (len(workflow.phases) - len(workflow.used))
     used = [*workflow.used, *unused]

@@ -44,10 +44,12 @@ from phasegate.engine.notify.notifier import (
     notify_feature_end,
     notify_pull_request,
 )
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.feature_merge import list_work_names, remove_checkouts
 from phasegate.engine.steps.feature_steps import FeatureSteps
+from phasegate.engine.steps.spec_update import describe_spec_conflicts
 from phasegate.errors import Interrupted, PhasegateError, StateConflict
 from phasegate.storage.journal_store import Store
 from phasegate.storage.lock import feature_lock, named_lock
@@ -294,7 +296,7 @@ class _FeatureDriver:
             self._journal.notify(*notices)
 
     def _describe_overlaps(self) -> tuple[str, ...]:
-        """Describe the planned files that other open features may change too."""
+        """Describe the planned files and the requirements that others may change too."""
         record = self._context.record
         scopes: dict[str, list[str]] = {}
         for row in record.workflows():
@@ -308,7 +310,13 @@ class _FeatureDriver:
                 ]
 
         own = scopes.pop(self._slug, [])
-        return describe_scope_overlaps(own, scopes)
+        branch = FeatureBranch(self._project, self._slug)
+        base = self._feature.base
+        base_tip = self._project.refs.fetch(base).get(base, base)
+        return (
+            *describe_scope_overlaps(own, scopes),
+            *describe_spec_conflicts(branch, base_tip, scopes),
+        )
 
 
 def merges_at_forge(project: Project) -> bool:

@@ -33,6 +33,7 @@ JOB_PROMPTED = "job.prompted"
 RECEIPT_WRITTEN = "receipt.written"
 ACCEPTANCE_SEALED = "acceptance.sealed"
 ACCEPTANCE_CHECKED = "acceptance.checked"
+DRIFT_ACCEPTED = "drift.accepted"
 
 
 class _FeatureStep(msgspec.Struct, frozen=True):
@@ -64,6 +65,17 @@ class GivenAnswer(msgspec.Struct, frozen=True):
 
     id: str
     text: str
+    by: OrderOrigin = UNKNOWN_ORIGIN
+
+
+class DriftAcceptance(msgspec.Struct, frozen=True):
+    """The tests and code of a requirement that the user accepted, with their hashes."""
+
+    requirement: str
+    why: str
+    # The commit that the user accepted
+    commit: str
+    accepted: dict[str, str]
     by: OrderOrigin = UNKNOWN_ORIGIN
 
 

@@ -7,7 +7,7 @@ copy. Nothing is moved here but two refs of Phasegate: the original branch and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from phasegate.config.settings import DeliveredDocuments, MergeMode, MergePer
@@ -23,17 +23,17 @@ from phasegate.core.plan.delivery import (
 )
 from phasegate.engine.jobs.step import StepContext
 from phasegate.engine.project.feature_branch import FeatureBranch
-from phasegate.workspace.checkout_files import blob_id
+from phasegate.engine.steps.spec_update import compute_spec_update, store_files
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.feature_snapshot import set_refs
 from phasegate.workspace.merge import find_fork_point, find_merge_base
-from phasegate.workspace.objects import write_blobs, write_tree_commit
+from phasegate.workspace.objects import write_tree_commit
 from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs, resolve_commit
 from phasegate.workspace.rewrite import (
     DELIVERED_PREFIX,
     ORIGINAL_PREFIX,
     PUBLISHED_PREFIX,
-    add_file,
+    add_files,
     find_path,
     rewrite_history,
 )
@@ -53,6 +53,8 @@ class Delivery(NamedTuple):
     commit: str
     title: str
     message: str
+    # Paths of the current specifications that the last commit changes
+    specs: tuple[str, ...] = ()
 
 
 def read_changelog_path(branch: FeatureBranch, commit: str) -> str:
@@ -104,13 +106,19 @@ def prepare_delivery(
         remote_head = feature.pull.head
     known = _find_published_copy(branch, head, remote_head)
     start = find_merge_base(repository, base_tip, head)
+    specs = compute_spec_update(branch, start or head, head)
     if documents is not DeliveredDocuments.ALL and start:
-        written = _rewrite(branch, delivery, base_tip, start, known)
+        written = _rewrite(branch, delivery, base_tip, start, known, specs.files)
         if isinstance(written, NotMerged):
             return written
         delivery = written
         if path:
-            delivery = _add_document(branch, delivery, path, render_document(texts))
+            document = {path: render_document(texts).encode()}
+            delivery = _add_files(branch, delivery, document, "Add the specification")
+    elif specs.files:
+        delivery = _continue_published_copy(branch, delivery, known)
+    delivery = _add_files(branch, delivery, specs.files, "Update the current specifications")
+    delivery = delivery._replace(specs=tuple(specs.files))
 
     kept = {ORIGINAL_PREFIX + branch.slug: head, DELIVERED_PREFIX + branch.slug: delivery.commit}
     for original, copy in known.items():
@@ -149,7 +157,12 @@ def _collect_texts(
 
 
 def _rewrite(
-    branch: FeatureBranch, delivery: Delivery, base_tip: str, start: str, known: Mapping[str, str]
+    branch: FeatureBranch,
+    delivery: Delivery,
+    base_tip: str,
+    start: str,
+    known: Mapping[str, str],
+    specs: Iterable[str],
 ) -> Delivery | NotMerged:
     repository = branch.project.repository
     path = branch.document_path
@@ -160,7 +173,7 @@ def _rewrite(
             "set another document in [deliver], then resolve",
         )
 
-    pinned = [branch.folder, path]
+    pinned = [branch.folder, path, *specs]
     if not read_changelog_path(branch, start):
         pinned.append(DEFAULT_CHANGELOG)
 
@@ -173,6 +186,24 @@ def _rewrite(
         known=known,
     )
     return delivery._replace(code=code, commit=code)
+
+
+def _continue_published_copy(
+    branch: FeatureBranch, delivery: Delivery, known: Mapping[str, str]
+) -> Delivery:
+    """Merge the copy that the forge has with a newer head, so that no push has to be forced."""
+    repository = branch.project.repository
+    for original, copy in known.items():
+        if original != delivery.original and copy != original:
+            commit = write_tree_commit(
+                repository,
+                resolve_tree(repository.place(), delivery.original),
+                (copy, delivery.original),
+                branch.project.make_signature(),
+                f"Continue {branch.slug}\n",
+            )
+            return delivery._replace(commit=commit)
+    return delivery
 
 
 def _find_published_copy(branch: FeatureBranch, head: str, remote_head: str) -> dict[str, str]:
@@ -200,16 +231,16 @@ def _find_published_copy(branch: FeatureBranch, head: str, remote_head: str) -> 
     }
 
 
-def _add_document(branch: FeatureBranch, delivery: Delivery, path: str, text: str) -> Delivery:
+def _add_files(
+    branch: FeatureBranch, delivery: Delivery, files: Mapping[str, bytes], subject: str
+) -> Delivery:
+    """Add documents in one more commit; none if nothing changes."""
     repository = branch.project.repository
-    data = text.encode()
-    write_blobs(repository, [data])
-    commit = add_file(
+    commit = add_files(
         repository,
-        delivery.code,
-        path,
-        blob_id(data, repository.hash_name),
-        f"Add the specification of {branch.slug}\n",
+        delivery.commit,
+        store_files(branch, files),
+        f"{subject} of {branch.slug}\n",
         dated=delivery.original,
     )
     return delivery._replace(commit=commit)

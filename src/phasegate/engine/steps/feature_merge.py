@@ -19,6 +19,12 @@ from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
 from phasegate.engine.steps.delivery import Delivery, list_archive_paths, prepare_delivery
+from phasegate.engine.steps.spec_update import (
+    SPEC_REMEDY,
+    compute_merged_specs,
+    describe_spec_problems,
+    store_files,
+)
 from phasegate.engine.steps.workplace import review_folder
 from phasegate.errors import BranchUpdateBlocked
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
@@ -31,6 +37,7 @@ from phasegate.workspace.commit_log import diff_commits, list_merged_subjects
 from phasegate.workspace.merge import (
     AlreadyMerged,
     MergeConflict,
+    PreparedMerge,
     SigningFailed,
     find_merge,
     find_merge_base,
@@ -43,7 +50,7 @@ from phasegate.workspace.objects import write_tree_commit
 from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
-from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, pin_paths
+from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, find_path, pin_paths
 
 _MAX_ATTEMPTS = 20
 _MAX_CONFLICT_CHARS = 12_000
@@ -96,14 +103,10 @@ def _try_feature_merge(
         return delivery
 
     message = delivery.message
-    merge = prepare_merge(
-        repository=repository,
-        source=branch.name,
-        target=base,
-        message=message,
-        signature=project.make_signature(),
-        source_commit=delivery.commit,
-    )
+    merge = _prepare_merge_with_specs(branch, base, delivery)
+    if merge is None or isinstance(merge, NotMerged):
+        return merge
+
     if isinstance(merge, AlreadyMerged):
         return Merged(merge.commit)
 
@@ -157,6 +160,36 @@ def _try_feature_merge(
 
     notes.add_merge(signed.commit, message)
     return Merged(signed.commit)
+
+
+def _prepare_merge_with_specs(
+    branch: FeatureBranch, base: str, delivery: Delivery
+) -> PreparedMerge | MergeConflict | AlreadyMerged | NotMerged | None:
+    """Prepare the merge that also changes the current specifications; None if the base moved."""
+    project = branch.project
+    base_tip = project.refs.fetch(base)[base]
+    specs = compute_merged_specs(branch, base_tip, delivery.code)
+    if specs.problems:
+        return NotMerged(describe_spec_problems(specs), SPEC_REMEDY)
+
+    files = store_files(branch, specs.files)
+    for path in delivery.specs:
+        # Written for an older base
+        if path not in files and (present := find_path(project.repository, base_tip, path)):
+            files[path] = present
+
+    merge = prepare_merge(
+        repository=project.repository,
+        source=branch.name,
+        target=base,
+        message=delivery.message,
+        signature=project.make_signature(),
+        source_commit=delivery.commit,
+        files=files,
+    )
+    if isinstance(merge, PreparedMerge) and merge.target_commit != base_tip:
+        return None
+    return merge
 
 
 def _run_merge_checks(

@@ -47,6 +47,11 @@ from phasegate.engine.steps.pull_request import (
     PullTarget,
     delete_remote_branch,
 )
+from phasegate.engine.steps.spec_update import (
+    SPEC_REMEDY,
+    compute_merged_specs,
+    describe_spec_problems,
+)
 from phasegate.workspace.merge import is_signing_required, merge_trees
 from phasegate.workspace.objects import write_tree_commit
 from phasegate.workspace.remote import fetch_branch, get_remote_branch
@@ -163,6 +168,10 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         tip = fetch_branch(repository, self.remote, base)
         if not tip:
             return NotMerged(f"the forge has no branch {base}", "push it, then resolve")
+
+        specs = compute_merged_specs(self._branch, tip, head)
+        if specs.problems:
+            return NotMerged(describe_spec_problems(specs), SPEC_REMEDY)
 
         merge = merge_trees(repository, tip, head)
         if merge.conflicts:

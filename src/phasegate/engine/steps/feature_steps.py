@@ -65,6 +65,7 @@ from phasegate.engine.steps.feature_merge import (
 )
 from phasegate.engine.steps.harvest import AgentChanges, harvest_documents
 from phasegate.engine.steps.planning import PackagePlanner, check_plan
+from phasegate.engine.steps.spec_update import describe_delta_problems
 from phasegate.engine.steps.validate import select_latest_claims
 from phasegate.engine.steps.workplace import (
     STATE_FOLDER,
@@ -456,6 +457,11 @@ class FeatureSteps:
         if TASKS_FILE in present:
             problems = check_plan(branch, head)
             checks["plan of tasks"] = not problems
+
+        is_planning = phase.work is PhaseWork.PLANNING
+        if is_planning and (wrong := describe_delta_problems(branch, head)):
+            problems = (*problems, *wrong)
+            checks["changes of requirements"] = False
 
         # Written by the REPORT step, which runs after the review.
         own_files = (

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from phasegate.core.machine.feature_events import AnyFeatureEvent, PackagesPlanned
 from phasegate.core.machine.feature_state import Feature
+from phasegate.core.plan.consistency import SPEC_FILE
 from phasegate.core.plan.dependencies import find_plan_problems
 from phasegate.core.plan.planning import plan_packages, read_guidance
 from phasegate.core.plan.tasks import TaskList, parse_tasks
@@ -27,6 +28,7 @@ from phasegate.engine.project.agents import choose_agent
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.package_document import build_package_plan
+from phasegate.engine.steps.spec_update import stamp_specification
 from phasegate.errors import ConfigError
 from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.package_reader import load_package
@@ -61,7 +63,7 @@ class PackagePlanner(NamedTuple):
         if known and self.feature.packages:
             return StepResult((_planned_event(known),))
 
-        texts = self.branch.read_documents(self.branch.list_documents())
+        texts = self._stamp_changes(self.branch.read_documents(self.branch.list_documents()))
         # Packages that the user wrote, instead of a list of tasks
         written = {
             name.removeprefix("tasks/").removesuffix(".md"): text
@@ -79,6 +81,18 @@ class PackagePlanner(NamedTuple):
         if known:
             return self._load_documents(self._replan(packages, texts, known))
         return self._load_documents(self._write_documents(packages, texts))
+
+    def _stamp_changes(self, texts: dict[str, str]) -> dict[str, str]:
+        """Record in the specification which texts its changes of requirements start from."""
+        stamped = stamp_specification(self.branch, texts.get(SPEC_FILE, ""))
+        if stamped == texts.get(SPEC_FILE, ""):
+            return texts
+
+        self.branch.commit_files(
+            {f"{self.branch.folder}/{SPEC_FILE}": stamped.encode()},
+            f"{self.feature.phase.key}: what the changes of requirements start from\n",
+        )
+        return {**texts, SPEC_FILE: stamped}
 
     def _replan(
         self,
@@ -101,14 +115,19 @@ class PackagePlanner(NamedTuple):
         # The name of every planned package: the one of an equal old package, or a new one.
         names = {}
         kept = {}
+        amended = set()
         for name, document in self._render_documents(planned.values(), texts).items():
             content = _comparable_content(document, slug)
             same = next((old_name for old, old_name in old_contents if old == content), "")
             names[name] = same or f"WP{next(next_number):02}"
             if same:
                 kept[same] = existing[same].document
+            elif any(old[0] == content[0] for old, _ in old_contents):
+                amended.add(names[name])
 
         new = [_renumber(one, names) for name, one in planned.items() if names[name] not in kept]
+        # The text of a requirement decides which of the existing files change
+        new = [_allow_unchanged(one) if one.work_package_id in amended else one for one in new]
         return {**kept, **(self._write_documents(new, texts) if new else {})}
 
     def add_fix_package(self) -> StepResult[AnyFeatureEvent]:
@@ -294,11 +313,18 @@ def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str
     """
     package = load_package(document, "WPnn.md", slug)
     prefixes = tuple(f"- **{id_}:**" for id_ in package.requirements)
-    content = replace(package, work_package_id="", dependencies=())
+    content = replace(package, work_package_id="", dependencies=(), may_stay_unchanged=())
 
     return content, [
         line for line in document.splitlines() if prefixes and line.startswith(prefixes)
     ]
+
+
+def _allow_unchanged(package: WorkPackage) -> WorkPackage:
+    """Return a package that may leave any of its deliverables as it is."""
+    kinds = package.deliverables
+    paths = (*kinds.code, *kinds.tests, *kinds.documentation)
+    return replace(package, may_stay_unchanged=paths)
 
 
 def _renumber(package: WorkPackage, names: Mapping[str, str]) -> WorkPackage:

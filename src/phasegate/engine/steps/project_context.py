@@ -9,6 +9,7 @@ from phasegate.core.plan.delivery import find_changelog
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.engine.checks.plan import make_check_plans
+from phasegate.engine.project.current_specs import get_spec_path, read_current_specs
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.prompt_selection import limit_piece
@@ -45,6 +46,7 @@ def project_pieces(branch: FeatureBranch, commit: str, role: str) -> Iterator[Co
         yield ContextPiece(
             PieceKind.ARTIFACT, "commands.md", f"{render_note('commands')}\n{text}\n"
         )
+        yield from _current_specs_piece(branch, commit)
     else:
         paths.insert(0, find_changelog(blobs))
 
@@ -54,6 +56,21 @@ def project_pieces(branch: FeatureBranch, commit: str, role: str) -> Iterator[Co
         limited = limit_piece(piece, _MAX_CHARACTERS)
         if limited is not None:
             yield limited
+
+
+def _current_specs_piece(branch: FeatureBranch, commit: str) -> Iterator[ContextPiece]:
+    """Yield the current requirements in a line each, and how a change of one is stated."""
+    lines = []
+    for capability, spec in read_current_specs(branch.project, commit).specs.items():
+        path = get_spec_path(branch.project, capability)
+        lines += [f"- {one.id} ({path}): {one.summary}" for one in spec.requirements.values()]
+    if lines:
+        text = "\n".join((render_note("current_specs"), *lines))
+        piece = limit_piece(
+            ContextPiece(PieceKind.ARTIFACT, "current-specs.md", f"{text}\n"), _MAX_CHARACTERS
+        )
+        if piece is not None:
+            yield piece
 
 
 def list_commands(branch: FeatureBranch, package: WorkPackage, commit: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "agents",
         "Show the installed agents and what is missing for them; test one.",
     ),
+    "amend": ("amend", "amend", "Change a requirement of a running feature."),
     "answer": (
         "answer",
         "answer",
@@ -79,6 +80,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "dispatch",
         "Run a work package through implementation, checks, review and merge.",
     ),
+    "drift": (
+        "drift",
+        "drift",
+        "Show requirements whose tests or code changed outside of a feature.",
+    ),
     "escalate": ("orders", "escalate", "Block the workflow until a user resolves it."),
     "fleet": (
         "fleet",
@@ -124,7 +130,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "show_subject",
         "Show a package, phase or job: its diff, prompt, log, answer or evidence.",
     ),
-    "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
+    "spec": ("spec", "spec", "Check a specification and its packages; import specifications."),
     "start": ("run", "start", "Start a workflow without running anything yet."),
     "status": ("status", "status", "Show the state of all features, packages and blockers."),
     "stop": ("run", "stop", "Stop a run, wherever it was started."),
@@ -170,13 +176,23 @@ MAIN_COMMANDS = (
 # Sections of `help --all`. Commands in no section are listed as tools.
 SECTIONS = {
     "Commands": MAIN_COMMANDS,
-    "Single steps": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
+    "Single steps": (
+        "start",
+        "gate",
+        "advance",
+        "retry",
+        "escalate",
+        "amend",
+        "dispatch",
+        "sync",
+    ),
     "Inspection": (
         "report",
         "next",
         "plan",
         "package",
         "trace",
+        "drift",
         "audit",
         "receipt",
         "artifact",

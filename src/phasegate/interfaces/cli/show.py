@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from phasegate.core.display.status import ENDED_STAGE_NAMES
+from phasegate.core.plan.work_package import is_requirement_id
 from phasegate.core.text.visible import escape_controls, escape_unprintable
-from phasegate.engine.project.project import open_project
+from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.views.claims import render_agent_claims, render_claims
 from phasegate.engine.views.grounds import decision_grounds, render_grounds
 from phasegate.engine.views.job import JobView
@@ -73,7 +74,7 @@ def _add_part_options(command: click.Command) -> click.Command:
 @click.argument(
     "subject",
     type=PackageIdParam(),
-    metavar="[WPnn|PHASE|JOB|FEATURE]",
+    metavar="[WPnn|PHASE|JOB|FEATURE|FR-X]",
     default="",
     shell_complete=complete_from(list_package_ids),
 )
@@ -92,6 +93,8 @@ def show_subject(
     the requirements with their tests, and the cost. Otherwise: the state and the agent runs of a
     package, phase or job, or one part of its data.
 
+    With the id of a requirement: its current text, tests and code, and who is changing it.
+
     Name a phase by its key, number or name (`archive` for the work after the last gate), and a job
     by a prefix of its id. A pipe or file gets the exact data; on a terminal, control characters are
     escaped.
@@ -108,6 +111,7 @@ def show_subject(
       phasegate show WP01 --diff
       phasegate show WP01 --log --follow
       phasegate show design --answer
+      phasegate show FR-AUTH-001
       phasegate show 3a6b8c9d --prompt
       phasegate show WP01 --fleet
       phasegate show WP01 --log --follow --fleet
@@ -119,6 +123,10 @@ def show_subject(
         )
 
     project = open_project(current_folder())
+    if part is None and is_requirement_id(subject):
+        _show_requirement(project, subject, as_json)
+        return
+
     with require_reader(str(current_folder())) as reader:
         shown_feature = _find_feature(reader, subject, feature)
         if part is None and shown_feature:
@@ -148,6 +156,29 @@ def show_subject(
         print_result(content, "", as_json)
     else:
         _print_text(content.text)
+
+
+def _show_requirement(project: Project, id_: str, as_json: bool) -> None:
+    from phasegate.engine.views.specs import (
+        find_open_changes,
+        render_requirement_view,
+        show_requirement,
+    )
+
+    view = show_requirement(project, id_)
+    changes = find_open_changes(project, id_)
+    if view is not None:
+        lines = render_requirement_view(view, changes)
+    elif changes:
+        lines = [f"{slug}: {text}" for slug, text in changes.items()]
+    else:
+        raise ConfigError(
+            f"no current specification and no open change has {id_}",
+            "phasegate trace lists the requirements of a feature, "
+            "phasegate trace --specs the current ones",
+        )
+    text = "\n".join(make_printable(line) for part in lines for line in part.split("\n"))
+    print_result({"requirement": view, "changes": changes}, text, as_json)
 
 
 def _find_feature(reader: StoreReader, subject: str, feature: str | None) -> str:

@@ -1,4 +1,4 @@
-"""`phasegate spec check`: check the documents of a feature before agents work from them."""
+"""`phasegate spec`: check the documents of a feature, or import specifications."""
 
 from __future__ import annotations
 
@@ -7,12 +7,44 @@ from pathlib import Path
 import click
 
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import json_option, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 
 @click.group(cls=Group)
 def spec() -> None:
-    """Check a specification, its tasks and its work packages."""
+    """Check a specification, its tasks and its work packages; import specifications."""
+
+
+@spec.command("import")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
+@json_option
+def import_(folder: Path, as_json: bool) -> int:
+    """Write current specifications from those of OpenSpec or Spec Kit in FOLDER.
+
+    Read are openspec/specs/NAME/spec.md and specs/NNN-NAME/spec.md. Requirements get ids; all other
+    text is kept. Existing documents are never overwritten.
+
+    \b
+    Examples:
+      phasegate spec import
+      phasegate spec import ../other-clone --json
+    """
+    from phasegate.engine.project.project import open_project
+    from phasegate.engine.tools.spec_files import import_specs
+
+    imported = import_specs(open_project(current_folder()), folder)
+    lines = [
+        f"{one.document}: {one.requirements} requirements, {one.scenarios} scenarios "
+        f"(from {one.source})"
+        for one in imported
+    ]
+    print_result(imported, "\n".join(map(make_printable, lines)), as_json)
+    return 0
 
 
 @spec.command()

@@ -1,0 +1,1 @@
+"""Current specifications: requirement files by capability, deltas of features, and drift."""

@@ -1,0 +1,198 @@
+"""Bind requirements to tests and code, and hash what they are bound to.
+
+A test belongs to the requirements whose ids are in its text or its name. Code belongs to the
+requirements whose tests name it: a function or class of Python, a file in other languages.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from phasegate.core.specs.spec_file import (
+    REQUIREMENT_ID,
+    REVISION_CHARS,
+    Binding,
+    CapabilitySpec,
+    CurrentRequirement,
+    Scenario,
+)
+from phasegate.core.test_strength.blocks import MAX_TEXT_CHARS, split_tests
+
+_ID = re.compile(rf"(?<![\w-]){REQUIREMENT_ID}(?![\w-])")
+_SNAKE_ID = re.compile(r"(?<![a-z0-9])((?:fr|nfr)(?:_[a-z0-9]{1,24}){0,6}_[0-9]{1,6})(?![a-z0-9])")
+_COMMENT_LINE = re.compile(r"\s*(?:#|//|--|\*|/\*)")
+_WORD = re.compile(r"\w+")
+# A name of one or two letters says nothing about what a test uses
+_MIN_NAME_CHARS = 3
+
+
+class NamedTest(NamedTuple):
+    """A test that names a requirement."""
+
+    requirement: str
+    target: str
+    text: str
+
+
+def find_named_tests(path: str, text: str) -> Iterator[NamedTest]:
+    """Yield the tests of a file with each requirement that they name.
+
+    An id outside of any test stands for the whole file.
+    """
+    inside = set()
+    for block in split_tests(path, text):
+        target = f"{path}::{block.name.replace('.', '::')}"
+        for id_ in sorted(_find_ids(f"{block.name}\n{block.text}")):
+            inside.add(id_)
+            yield NamedTest(id_, target, block.text)
+
+    for id_ in sorted(_find_ids(text) - inside):
+        yield NamedTest(id_, path, text)
+
+
+def _find_ids(text: str) -> set[str]:
+    snake = (found.upper().replace("_", "-") for found in _SNAKE_ID.findall(text.lower()))
+    return {*_ID.findall(text), *snake}
+
+
+def extract_bound_text(target: str, text: str) -> str | None:
+    """Return the part of a file that a binding names; None if it has none."""
+    path, _, name = target.partition("::")
+    if not name:
+        return text
+    if path.endswith(".py"):
+        return dict(_find_python_symbols(text)).get(name)
+    for block in split_tests(path, text):
+        if block.name == name:
+            return block.text
+    return None
+
+
+def hash_bound_text(text: str) -> str:
+    """Return the hash of code: blank lines, comments and the common indentation do not count."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    code = [line for line in lines if line and not _COMMENT_LINE.match(line)]
+    indent = min((len(line) - len(line.lstrip()) for line in code), default=0)
+    joined = "\n".join(line[indent:] for line in code)
+    return sha256(joined.encode(errors="replace")).hexdigest()[:REVISION_CHARS]
+
+
+def hash_target(target: str, files: Mapping[str, str]) -> str:
+    """Return the hash of what a binding names in a tree; empty if it does not exist there."""
+    text = files.get(target.partition("::")[0])
+    part = None if text is None else extract_bound_text(target, text)
+    if part is None:
+        return ""
+    return hash_bound_text(part)
+
+
+def find_named_code(test: str, path: str, before: str, after: str) -> tuple[str, ...]:
+    """Return the changed code of a file that a test names."""
+    words = set(_WORD.findall(test))
+    if not path.endswith(".py"):
+        stem = path.rpartition("/")[2].partition(".")[0]
+        return (path,) if stem in words else ()
+
+    old = dict(_find_python_symbols(before))
+    return tuple(
+        f"{path}::{name}"
+        for name, text in _find_python_symbols(after)
+        if old.get(name) != text and _is_named(name, words)
+    )
+
+
+def _is_named(name: str, words: set[str]) -> bool:
+    """Return whether a test uses a function, a method or a class by its own name."""
+    owner, _, last = name.rpartition("::")
+    if last.startswith("__"):
+        return False
+    return last in words and len(last) >= _MIN_NAME_CHARS and (not owner or owner in words)
+
+
+def _find_python_symbols(text: str) -> Iterator[tuple[str, str]]:
+    """Yield functions, classes and methods with their source. A class is its own statements."""
+    if len(text) > MAX_TEXT_CHARS:
+        return
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    yield from _walk_python(tree.body, "", text.splitlines())
+
+
+def _walk_python(
+    body: Iterable[ast.stmt], prefix: str, lines: list[str]
+) -> Iterator[tuple[str, str]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}{node.name}", _source(node, lines)
+        elif isinstance(node, ast.ClassDef):
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            own = [one for one in node.body if not isinstance(one, functions)]
+            yield f"{prefix}{node.name}", "\n".join(_source(one, lines) for one in own)
+            yield from _walk_python(node.body, f"{prefix}{node.name}::", lines)
+
+
+def _source(node: ast.stmt, lines: list[str]) -> str:
+    decorators = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(one.lineno for one in decorators)])
+    return "\n".join(lines[first - 1 : node.end_lineno])
+
+
+def add_bindings(
+    spec: CapabilitySpec, found: Mapping[str, Iterable[tuple[str, str]]]
+) -> CapabilitySpec:
+    """Add bindings (kind, target) to requirements that do not have them yet."""
+
+    def add(requirement: CurrentRequirement) -> CurrentRequirement:
+        known = {(one.kind, one.target) for one in requirement.all_bindings}
+        bindings = [*requirement.bindings]
+        for kind, target in dict.fromkeys(found.get(requirement.id, ())):
+            if (kind, target) not in known:
+                bindings.append(Binding(kind, target))
+
+        return msgspec.structs.replace(requirement, bindings=tuple(bindings))
+
+    return _map_requirements(spec, add)
+
+
+def set_accepted(spec: CapabilitySpec, accepted: Mapping[tuple[str, str], str]) -> CapabilitySpec:
+    """Set the accepted hash of bindings, by requirement and target.
+
+    An empty hash removes the binding: what it names is gone.
+    """
+
+    def update(id_: str, bindings: Iterable[Binding]) -> tuple[Binding, ...]:
+        updated = []
+        for one in bindings:
+            new = accepted.get((id_, one.target), one.accepted)
+            is_gone = (id_, one.target) in accepted and not new
+            if not is_gone:
+                updated.append(msgspec.structs.replace(one, accepted=new))
+        return tuple(updated)
+
+    def change(requirement: CurrentRequirement) -> CurrentRequirement:
+        scenarios: tuple[Scenario, ...] = tuple(
+            msgspec.structs.replace(one, bindings=update(requirement.id, one.bindings))
+            for one in requirement.scenarios
+        )
+        return msgspec.structs.replace(
+            requirement,
+            bindings=update(requirement.id, requirement.bindings),
+            scenarios=scenarios,
+        )
+
+    return _map_requirements(spec, change)
+
+
+def _map_requirements(
+    spec: CapabilitySpec, change: Callable[[CurrentRequirement], CurrentRequirement]
+) -> CapabilitySpec:
+    blocks = (one if isinstance(one, str) else change(one) for one in spec.blocks)
+    return CapabilitySpec(tuple(blocks))

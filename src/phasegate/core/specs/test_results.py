@@ -1,0 +1,56 @@
+"""Find the result of a bound test in a JUnit report, which most test runners can write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from phasegate.core.specs.spec_file import MalformedSpec
+
+
+class JUnitCase(NamedTuple):
+    """One test case of a report."""
+
+    owner: str
+    name: str
+    outcome: str
+
+
+def parse_junit(text: str) -> tuple[JUnitCase, ...]:
+    """Return the test cases of a report; raise MalformedSpec if it cannot be read."""
+    if "<!DOCTYPE" in text:
+        raise MalformedSpec("the report has a document type, which no test runner writes")
+    try:
+        # No entity can be defined without a document type
+        root = ElementTree.fromstring(text)  # noqa: S314
+    except ElementTree.ParseError as error:
+        raise MalformedSpec(f"the report is not XML: {error}") from error
+
+    results = []
+    for case in root.iter("testcase"):
+        children = {child.tag for child in case}
+        outcome = "passed"
+        if children & {"failure", "error"}:
+            outcome = "failed"
+        elif "skipped" in children:
+            outcome = "skipped"
+        name = case.get("name", "").partition("[")[0]
+        results.append(JUnitCase(case.get("classname", ""), name, outcome))
+    return tuple(results)
+
+
+def find_outcome(target: str, results: tuple[JUnitCase, ...]) -> str:
+    """Return the outcome of a bound test: all of its cases must have passed."""
+    path, _, inside = target.partition("::")
+    *classes, name = inside.split("::")
+    module = path.rpartition(".")[0].replace("/", ".")
+    owner = ".".join((module, *classes))
+    outcomes = {
+        one.outcome
+        for one in results
+        if (not inside and one.owner.startswith(module))
+        or (inside and one.name.endswith(name) and one.owner.endswith((owner, path)))
+    }
+    if not outcomes:
+        return "not run"
+    return min(outcomes - {"passed"}, default="passed")

@@ -1,0 +1,394 @@
+"""Current specifications change with the code that a feature merges, and lose nothing silently."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phasegate.core.machine.feature_events import NotMerged
+from phasegate.core.specs.bindings import hash_target
+from phasegate.core.specs.spec_file import compute_revision, parse_spec
+from phasegate.core.workflow.phase_transitions import Stage
+from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from phasegate.engine.project.project import open_project_store
+from support.feature_project import (
+    BYE,
+    DESCRIPTION,
+    FILES,
+    GREET,
+    PASS,
+    SLUG,
+    FeatureProject,
+    builds,
+    document,
+    file,
+    make_feature_project,
+    smooth,
+    turn,
+)
+
+PHASES = WORKFLOWS["quick"]
+CURRENT = """\
+# Bye
+
+## Requirements
+
+### FR-BYE-001: Name
+
+A farewell names the user.
+
+#### Scenario: Ada
+
+- **THEN** it says Ada
+
+### FR-BYE-002
+
+A farewell is short.
+"""
+START = compute_revision(parse_spec(CURRENT).requirements["FR-BYE-001"])
+TEST = """\
+import unittest
+from bye import bye
+
+
+class Says(unittest.TestCase):
+    def test_it_names_the_user(self):
+        "FR-BYE-001"
+        self.assertIn('Ada', bye('Ada'))
+"""
+BUILDS = builds("WP01", file("bye.py", BYE), file("test_bye.py", TEST))
+
+
+def spec(attributes: str, body: str) -> str:
+    return (
+        "<!-- spec-kitty: fr-count: 1 -->\n# Feature: say bye\n\n## Functional Requirements\n\n"
+        f"<!-- sk:fr {attributes} -->\n{body}\n<!-- /sk:fr -->\n"
+    )
+
+
+def writes(text: str, **asks: object) -> dict[str, object]:
+    steps = (document("proposal.md"), document("spec.md", text), document("tasks.md"), PASS)
+    return turn("plan", *steps, **asks)
+
+
+def make(folder: Path, current: str = CURRENT) -> FeatureProject:
+    return make_feature_project(folder, files={**FILES, "specs/bye.md": current})
+
+
+CHANGED = "A farewell names the user politely.\n\n#### Scenario: Ada\n\n- **THEN** it says Ada"
+
+
+@pytest.mark.demand("L1.a", "L1.b")
+def test_the_merge_that_brings_the_code_changes_the_requirement_and_binds_its_test(
+    tmp_path: Path,
+) -> None:
+    made = make(tmp_path)
+    made.play(
+        writes(spec('id="FR-BYE-001" priority="high" change="modified"', CHANGED)),
+        BUILDS,
+        *smooth(PHASES),
+    )
+    done = made.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+
+    (prompt, *_) = made.prompts("plan")
+    assert "- FR-BYE-001 (specs/bye.md): Name" in prompt
+    assert 'change="added"' in prompt
+    text = made.show("main", "specs/bye.md")
+    merged = parse_spec(text).requirements
+    assert merged["FR-BYE-001"].text == "A farewell names the user politely."
+    assert merged["FR-BYE-001"].title == "Name"
+    assert merged["FR-BYE-002"] == parse_spec(CURRENT).requirements["FR-BYE-002"]
+    assert [(one.kind, one.target) for one in merged["FR-BYE-001"].bindings] == [
+        ("test", "test_bye.py::Says::test_it_names_the_user"),
+        ("code", "bye.py::bye"),
+    ]
+    assert all(one.accepted for one in merged["FR-BYE-001"].bindings)
+    # The commit that brings the code brings the text
+    assert {"bye.py", "specs/bye.md"} <= set(
+        made.git("diff", "--name-only", "main^1", "main").splitlines()
+    )
+    assert f'from="{START}"' in made.show(
+        f"refs/phasegate/features/{SLUG}", f"kitty-specs/{SLUG}/spec.md"
+    )
+    assert made.audit_problems() == []
+
+
+@pytest.mark.demand("L1.a")
+def test_a_feature_without_changes_of_requirements_writes_no_specification(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    assert made.call("run", "quick", DESCRIPTION, "--merge").code == 0
+    assert not [path for path in made.files_of("main") if path.startswith("specs/")]
+
+
+@pytest.mark.demand("L1.b", "L1.c")
+def test_two_features_that_change_one_requirement_are_reported_at_the_plan_and_never_overwrite(
+    tmp_path: Path,
+) -> None:
+    made = make(tmp_path)
+    second = "002-ask-for-manners"
+    mine = CHANGED.replace("politely", "loudly")
+    attributes = 'id="FR-BYE-001" priority="high" change="modified"'
+    made.play(writes(spec(attributes, CHANGED)), BUILDS, *smooth(PHASES))
+    assert made.call("run", "quick", DESCRIPTION).code == 0
+
+    made.play(
+        writes(spec(attributes, mine)),
+        builds("WP01", file("bye.py", f"{BYE}# x\n"), file("test_bye.py", TEST)),
+        *smooth(PHASES),
+    )
+    planned = made.call("run", "quick", "Ask for manners")
+    assert planned.code == 0, planned.stderr
+    for words in (f"FR-BYE-001: {SLUG} changes this requirement too", "politely", "loudly"):
+        assert words in planned.stderr
+
+    made.play(*smooth(PHASES))
+    assert made.call("complete", "--feature", second).code == 0
+    assert "loudly" in made.show("main", "specs/bye.md")
+
+    before = made.git("rev-parse", "main")
+    stopped = made.call("run", "--merge", "--feature", SLUG)
+    (refused,) = [event for event in made.happened() if isinstance(event, NotMerged)]
+    assert "FR-BYE-001: it was changed since" in refused.reason, stopped.stderr
+    assert "loudly" in refused.reason
+    assert "politely" in refused.reason
+    assert made.git("rev-parse", "main") == before
+    assert made.feature().workflow.stage is Stage.BLOCKED
+
+
+@pytest.mark.demand("L1.d")
+def test_a_change_that_would_lose_a_scenario_goes_back_to_its_author(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    attributes = 'id="FR-BYE-001" priority="high" change="modified"'
+    made.play(
+        writes(spec(attributes, "A farewell names the user politely."), round=1),
+        writes(spec(attributes, CHANGED), round=2),
+        BUILDS,
+        *smooth(PHASES),
+    )
+    done = made.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+    assert "the change would lose: Ada" in made.prompts("plan")[1]
+    assert "Scenario: Ada" in made.show("main", "specs/bye.md")
+
+
+TASKS = """\
+# Tasks
+
+- [ ] 2.1 Say bye
+  - File: bye.py, test_bye.py
+  - Spec: FR-BYE-001
+  - Do: bye says bye to a user.
+- [ ] 2.2 Describe it
+  - File: docs.md
+  - Spec: FR-BYE-002
+  - Do: say how to use it.
+- [ ] 2.3 Say hello
+  - File: hello.md
+  - Spec: FR-BYE-003
+  - Do: say hello.
+"""
+THREE = "# Feature: say bye\n\n" + "".join(
+    f'<!-- sk:fr id="FR-BYE-00{number}" priority="high" -->\n- {text}\n<!-- /sk:fr -->\n\n'
+    for number, text in enumerate(("A farewell names", "It is described", "Hello is said"), 1)
+)
+
+
+@pytest.mark.demand("L2.a", "L2.b")
+def test_an_amendment_repeats_only_the_package_of_its_requirement_and_is_merged_with_it(
+    tmp_path: Path,
+) -> None:
+    made = make_feature_project(tmp_path)
+    documents = (document("proposal.md"), document("spec.md", THREE), document("tasks.md", TASKS))
+    made.play(
+        turn("plan", *documents, PASS),
+        BUILDS,
+        builds("WP02", file("docs.md", "Call bye.\n")),
+        builds("WP03", file("hello.md", "Hello.\n")),
+        builds("WP04", file("docs.md", "Call bye, in two words.\n")),
+        *smooth(PHASES),
+    )
+    assert made.call("run", "quick", DESCRIPTION).code == 0
+    assert sorted(job.wp for job in made.jobs() if job.phase == "implement") == [
+        "WP01",
+        "WP02",
+        "WP03",
+    ]
+
+    text = "It is described in two words"
+    refused = made.call("amend", "FR-BYE-009", text, "--yes")
+    assert (refused.code, "has no requirement FR-BYE-009" in refused.stderr) == (2, True)
+    shown = made.call("amend", "FR-BYE-002", text, "--impact")
+    for words in (
+        "before: - It is described",
+        f"after:  {text}",
+        "task 2.2 Describe it",
+        "done again: WP02 (DONE)",
+        "stays: WP01 (DONE)",
+        "stays: WP03 (DONE)",
+        "at least 2 agent runs",
+    ):
+        assert words in shown.stdout, shown.stdout
+    assert text not in made.show(f"feat/{SLUG}", f"kitty-specs/{SLUG}/spec.md")
+
+    amended = made.call("amend", "FR-BYE-002", text, "--yes")
+    assert amended.code == 0, amended.stderr
+    done = made.call("run", "--merge")
+    assert done.code == 0, done.stderr
+    begun = [job.wp for job in made.jobs() if job.phase == "implement"]
+    assert sorted(begun) == ["WP01", "WP02", "WP03", "WP04"], "only what the amendment concerns"
+    assert f"FR-BYE-002 is amended: {text}" in made.prompts("implement")[-1]
+    assert "Call bye." in made.prompts("implement")[-1], "the work so far"
+    assert made.show("main", "docs.md") == "Call bye, in two words.\n"
+    assert f"FR-BYE-002 is amended: {text}" in " ".join(
+        made.git("log", "-1", "--format=%B", "main").split()
+    )
+    assert f"**FR-BYE-002**: {text}" in made.show("main", f"kitty-specs/{SLUG}/spec.md")
+    assert made.audit_problems() == []
+
+
+GREETING = """\
+### FR-GREET-001: Greet
+
+A greeting names the user.
+
+- Test: `test_greet.py::Says::test_it_names_the_person` (accepted TEST)
+- Code: `greet.py::greet` (accepted CODE)
+
+### FR-GREET-002: Be short
+
+A greeting is short.
+"""
+
+
+def make_greeting(folder: Path) -> FeatureProject:
+    files = {path: str(text) for path, text in FILES.items()}
+    test = hash_target("test_greet.py::Says::test_it_names_the_person", files)
+    code = hash_target("greet.py::greet", files)
+    text = GREETING.replace("TEST", test).replace("CODE", code)
+    return make_feature_project(folder, files={**FILES, "specs/greet.md": text})
+
+
+def commit(made: FeatureProject, path: str, content: str, subject: str) -> None:
+    (made.root / path).write_text(content, encoding="utf-8")
+    made.git("add", path)
+    made.git("commit", "-qm", subject)
+
+
+@pytest.mark.demand("L3.a", "L3.b")
+def test_drift_names_the_commit_of_a_change_outside_of_a_feature_until_a_user_accepts_it(
+    tmp_path: Path,
+) -> None:
+    made = make_greeting(tmp_path)
+    assert made.call("drift", "--check").code == 0
+    commit(made, "greet.py", f"# A comment\n\n{GREET}\n\ndef other():\n    pass\n", "Tidy")
+    quiet = made.call("drift", "--check")
+    assert (quiet.code, "0 of 2 requirements drifted" in quiet.stdout) == (0, True)
+    assert "not watched: FR-GREET-002" in quiet.stdout
+
+    commit(made, "greet.py", GREET.replace("Hello", "Hi"), "Hot fix")
+    fix = made.git("rev-parse", "--short=12", "HEAD")
+    commit(made, "README.md", "Another.\n", "Another change")
+    found = made.call("drift", "--check")
+    assert found.code == 1
+    author = made.git("log", "-1", "--format=%an")
+    assert (
+        "FR-GREET-001  code greet.py::greet was changed since it was accepted: "
+        f"{fix} Hot fix ({author})" in found.stdout
+    )
+    log = json.loads(made.call("drift", "--format", "sarif").stdout)
+    assert [one["ruleId"] for one in log["runs"][0]["results"]] == ["FR-GREET-001"]
+    assert made.call("drift", "--format", "github").stdout.startswith("::warning file=greet.py,")
+    assert "changed since it was accepted" in made.call("show", "FR-GREET-001").stdout
+
+    refused = made.call("drift", "accept", "FR-GREET-002", "why")
+    assert (refused.code, "nothing of FR-GREET-002 has changed" in refused.stderr) == (4, True)
+    assert made.call("drift", "accept", "FR-GREET-001", " ").code == 2
+    accepted = made.call("drift", "accept", "FR-GREET-001", "Hi is right")
+    assert (accepted.code, "commit specs/greet.md" in accepted.stdout) == (0, True)
+    assert made.call("drift", "--check").code == 1, "control: not committed yet"
+    made.git("commit", "-qam", "Accept")
+    assert made.call("drift", "--check").code == 0
+    with open_project_store(made.project) as store:
+        (event,) = [one for one in store.events("") if one.kind == "drift.accepted"]
+    assert b"Hi is right" in event.payload
+    made.git("rm", "-q", "test_greet.py")
+    made.git("commit", "-qm", "Remove the test")
+    assert "test_it_names_the_person was removed" in made.call("drift").stdout
+    assert made.audit_problems() == []
+
+
+@pytest.mark.demand("L1.e")
+def test_a_pipeline_fails_for_a_requirement_without_a_passing_test_and_for_an_unknown_one(
+    tmp_path: Path,
+) -> None:
+    made = make_greeting(tmp_path)
+    check = ("trace", "--specs", "--check")
+    failed = made.call(*check)
+    assert (failed.code, "PROBLEM no test names it" in failed.stdout) == (1, True)
+    test = "def test_short():\n    'FR-GREET-002'\n"
+    commit(made, "test_short.py", test, "Test")
+    assert made.call(*check).code == 0, "control"
+
+    report = made.root / "report.xml"
+    case = '<testcase classname="test_greet.Says" name="test_it_names_the_person"/>'
+    other = '<testcase classname="test_short" name="test_short">{}</testcase>'
+    report.write_text(f"<testsuite>{case}{other.format('')}</testsuite>")
+    assert made.call(*check, "--junit", str(report)).code == 0
+    report.write_text(f"<testsuite>{case}{other.format('<failure/>')}</testsuite>")
+    red = made.call(*check, "--junit", str(report))
+    assert (red.code, "test_short.py::test_short: failed" in red.stdout) == (1, True)
+    report.write_text(f"<testsuite>{case}</testsuite>")
+    assert "test_short: not run" in made.call(*check, "--junit", str(report)).stdout
+    assert made.call("trace", "--junit", str(report)).code == 2
+
+    commit(made, "test_short.py", f"{test}    'FR-GREET-009'\n", "Unknown")
+    unknown = made.call(*check)
+    assert unknown.code == 1
+    assert "names FR-GREET-009, which no specification has" in unknown.stdout
+
+    shown = made.call("show", "FR-GREET-001")
+    assert "A greeting names the user." in shown.stdout
+    assert "revision " in shown.stdout
+    nothing = made.call("show", "FR-NONE-001")
+    assert (nothing.code, "no open change has FR-NONE-001" in nothing.stderr) == (2, True)
+    commit(made, "specs/greet.md", "### FR-A-1\n```\n", "Break it")
+    assert made.call(*check).code == 1
+
+
+@pytest.mark.demand("L1.f")
+def test_specifications_of_other_tools_are_imported_and_never_overwrite(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    assert made.call("spec", "import").code == 2
+    texts = {
+        "openspec/specs/auth/spec.md": "# Auth\n\n## Requirements\n\n### Requirement: Log in\n\nIt SHALL.\n",
+        "specs/001-photo-album/spec.md": "# Album\n\n- **FR-001**: System MUST show photos\n",
+    }
+    for path, text in texts.items():
+        (made.root / path).parent.mkdir(parents=True)
+        (made.root / path).write_text(text, encoding="utf-8")
+    done = made.call("spec", "import")
+    assert done.code == 0, done.stderr
+    assert "specs/auth.md: 1 requirements, 0 scenarios" in done.stdout
+    album = made.root / "specs/photo-album.md"
+    assert "### FR-PHOTO-ALBUM-001\n\nSystem MUST show photos" in album.read_text()
+    assert made.call("spec", "import").code == 0, "the same again changes nothing"
+    album.write_text("mine\n")
+    refused = made.call("spec", "import")
+    assert (refused.code, "exists already" in refused.stderr, album.read_text()) == (
+        4,
+        True,
+        "mine\n",
+    )
+
+
+def test_features_of_agileplus_are_read_where_a_repository_has_only_those(tmp_path: Path) -> None:
+    text = '<!-- agileplus: fr-count: 1 -->\n<!-- sk:fr id="FR-A-001" -->\n- X\n<!-- /sk:fr -->\n'
+    path = "agileplus-specs/001-a/spec.md"
+    made = make_feature_project(tmp_path, files={**FILES, path: text})
+    assert "FR-A-001  X" in made.call("trace", "--feature", "001-a").stdout
+    assert made.call("spec", "check", "agileplus-specs/001-a").code == 0
+    (made.root / "kitty-specs").mkdir()
+    assert made.call("trace", "--feature", "001-a").code == 2, "control"

@@ -1,0 +1,185 @@
+"""Requirements are bound to tests that name them and to code that these tests name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from phasegate.core.specs.amend import amend_spec
+from phasegate.core.specs.bindings import (
+    add_bindings,
+    extract_bound_text,
+    find_named_code,
+    find_named_tests,
+    hash_bound_text,
+    hash_target,
+    set_accepted,
+)
+from phasegate.core.specs.layouts import convert_openspec, convert_speckit
+from phasegate.core.specs.sarif import SpecFinding, build_sarif, render_annotation
+from phasegate.core.specs.spec_file import Binding, MalformedSpec, parse_spec
+from phasegate.core.specs.test_results import find_outcome, parse_junit
+
+TESTS = '''\
+"""Tests of the login."""
+
+
+class Login:
+    def test_names_it(self):
+        "FR-AUTH-001"
+        assert log_in("Ada")
+
+    def test_fr_auth_002_logs_out(self):
+        assert log_out()
+
+
+# FR-AUTH-003
+def test_other():
+    assert log_in
+'''
+
+
+def test_a_test_belongs_to_the_requirement_that_it_names() -> None:
+    found = [(one.requirement, one.target) for one in find_named_tests("tests/t.py", TESTS)]
+    assert found == [
+        ("FR-AUTH-001", "tests/t.py::Login::test_names_it"),
+        ("FR-AUTH-002", "tests/t.py::Login::test_fr_auth_002_logs_out"),
+        ("FR-AUTH-003", "tests/t.py"),
+    ]
+    script = "test('logs in (FR-AUTH-001)', () => { expect(1).toBe(1) })\n"
+    (one,) = find_named_tests("a.test.ts", script)
+    assert one.target == "a.test.ts::logs in (FR-AUTH-001)"
+    assert extract_bound_text(one.target, script) == one.text
+
+
+def test_code_belongs_to_the_requirement_whose_test_names_it_if_the_feature_changed_it() -> None:
+    before = "def log_out():\n    return 1\n"
+    after = before + (
+        "\n\ndef log_in(name):\n    return name\n\n\nclass Box:\n    def log_in(self):\n        pass\n"
+    )
+    (test,) = [one for one in find_named_tests("t.py", TESTS) if one.target.endswith("names_it")]
+    assert find_named_code(test.text, "src/login.py", before, after) == ("src/login.py::log_in",)
+    assert find_named_code("import { x } from './login'", "src/login.ts", "", "x") == (
+        "src/login.ts",
+    )
+    assert find_named_code("nothing", "src/login.ts", "", "x") == ()
+
+
+def test_comments_and_blank_lines_are_no_change_and_code_is() -> None:
+    one = "    def f():\n        return 1\n"
+    assert hash_bound_text(one) == hash_bound_text("def f():\n\n    # why\n    return 1")
+    assert hash_bound_text(one) != hash_bound_text("def f():\n    return 2")
+    assert hash_bound_text("if a:\n    b\nc") != hash_bound_text("if a:\n    b\n    c")
+    assert hash_target("x.py::f", {"x.py": "def g(): pass"}) == ""
+    assert hash_target("x.py", {}) == ""
+
+
+def test_bindings_are_added_once_accepted_and_removed_with_what_they_name() -> None:
+    spec = parse_spec("### FR-A-001\n\nText.\n\n#### Scenario: s\n\n- Test: `t.py::a`\n")
+    found = {"FR-A-001": [("test", "t.py::a"), ("test", "t.py::b"), ("code", "x.py::f")]}
+    bound = add_bindings(spec, found)
+    assert add_bindings(bound, found) == bound
+    accepted = set_accepted(
+        bound, {("FR-A-001", "t.py::a"): "1" * 12, ("FR-A-001", "x.py::f"): ""}
+    ).requirements["FR-A-001"]
+    assert accepted.all_bindings == (
+        Binding("test", "t.py::b"),
+        Binding("test", "t.py::a", "1" * 12),
+    )
+
+
+def test_a_test_passes_only_if_all_of_its_cases_passed() -> None:
+    results = parse_junit(
+        '<testsuites><testsuite><testcase classname="tests.t.Login" name="test_a[1]"/>'
+        '<testcase classname="tests.t.Login" name="test_a[2]"><failure/></testcase>'
+        '<testcase classname="tests.t.Login" name="test_b"/>'
+        '<testcase classname="tests.t" name="test_c"><skipped/></testcase>'
+        "</testsuite></testsuites>"
+    )
+    assert find_outcome("tests/t.py::Login::test_a", results) == "failed"
+    assert find_outcome("tests/t.py::Login::test_b", results) == "passed"
+    assert find_outcome("tests/t.py::test_c", results) == "skipped"
+    assert find_outcome("tests/t.py::test_b", results) == "not run"
+    assert find_outcome("tests/t.py", results) == "failed"
+
+
+@pytest.mark.parametrize(
+    "text", ["not xml", '<!DOCTYPE x [<!ENTITY a "b">]><testsuite>&a;</testsuite>']
+)
+def test_a_report_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(MalformedSpec):
+        parse_junit(text)
+
+
+def test_findings_are_written_for_code_scanning_and_as_annotations() -> None:
+    finding = SpecFinding("FR-A-001", "a,b.py", 3, "100% changed\nagain")
+    log = json.loads(json.dumps(build_sarif([finding, finding], "1")))
+    (run,) = log["runs"]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["FR-A-001"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("a,b.py", 3)
+    assert render_annotation(finding) == (
+        "::warning file=a%2Cb.py,line=3::FR-A-001: 100%25 changed%0Aagain"
+    )
+
+
+SPEC = """\
+<!-- sk:fr id="FR-A-001" change="modified" from="000000000000" -->
+- Old text
+
+#### Scenario: s
+
+- **THEN** x
+<!-- /sk:fr -->
+"""
+
+
+def test_an_amendment_replaces_the_text_keeps_the_scenarios_and_starts_from_the_current_text() -> (
+    None
+):
+    amended = amend_spec(SPEC, "FR-A-001", "New text", "111111111111")
+    assert amended is not None
+    assert amended.before == "- Old text"
+    assert amended.text == SPEC.replace("- Old text", "New text").replace("0" * 12, "1" * 12)
+    listed = amend_spec("- **FR-A-001**: Old\n- **FR-A-002**: Other\n", "FR-A-001", "New\ntext")
+    assert listed is not None
+    assert listed == ("- **FR-A-001**: New text\n- **FR-A-002**: Other\n", "Old")
+    assert amend_spec(SPEC, "FR-A-002", "x") is None
+    assert amend_spec("```\n- FR-A-001: x\n```\n", "FR-A-001", "y") is None
+
+
+def test_specifications_of_openspec_keep_every_word_and_get_ids() -> None:
+    text = (
+        "# Auth Specification\n\n## Purpose\n\nWho may enter.\n\n## Requirements\n"
+        "### Requirement: Log in\nThe system SHALL log in.\n\n#### Scenario: Wrong\n"
+        "- **WHEN** wrong\n- **THEN** says so\n\n```\n### Requirement: Example\n```\n\n"
+        "### Requirement: FR-AUTH-007: Log out\nIt SHALL log out.\n\n## Notes\n\nMore.\n"
+    )
+    converted = convert_openspec(text, "user-auth")
+    requirements = parse_spec(converted).requirements
+    assert [*requirements] == ["FR-USER-AUTH-001", "FR-AUTH-007"]
+    assert requirements["FR-USER-AUTH-001"].title == "Log in"
+    assert [one.name for one in requirements["FR-USER-AUTH-001"].scenarios] == ["Wrong"]
+    assert "## Notes\n\nMore." in converted
+    back = converted.replace("### FR-USER-AUTH-001:", "### Requirement:").replace(
+        "### FR-AUTH-007:", "### Requirement: FR-AUTH-007:"
+    )
+    assert back.split() == text.split()
+
+
+def test_requirements_of_spec_kit_get_the_name_of_their_feature() -> None:
+    text = (
+        "# Feature Specification: Album\n\n### User Story 1 - See photos (Priority: P1)\n\nStory.\n"
+        "\n## Requirements\n\n### Functional Requirements\n\n"
+        "- **FR-001**: System MUST show photos\n- **FR-002**: System MUST sort them\n\n"
+        "## Success Criteria\n\n- **SC-001**: Fast\n"
+    )
+    converted = convert_speckit(text, "photo-album")
+    requirements = parse_spec(converted).requirements
+    assert {id_: one.text for id_, one in requirements.items()} == {
+        "FR-PHOTO-ALBUM-001": "System MUST show photos",
+        "FR-PHOTO-ALBUM-002": "System MUST sort them",
+    }
+    assert "### User Story 1 - See photos (Priority: P1)\n\nStory." in converted
+    assert "- **SC-001**: Fast" in converted
