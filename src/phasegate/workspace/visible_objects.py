@@ -77,7 +77,7 @@ def _pack(
 
 
 def _merge_packs(repository: Repository, folder: Path, tips: Iterable[str]) -> None:
-    """Replace all packs by one. A running git notices that a pack is gone, and looks again."""
+    """Replace all packs by one. A running git reads the list of packs again if one is gone."""
     old = {*(folder / "pack").iterdir()}
     _pack(repository, folder, tips, ())
     if {*(folder / "pack").iterdir()} - old:
