@@ -2,9 +2,9 @@
 
 Agents must not run code through Phasegate's git commands, nor deceive them:
 
-- An agent's checkout is a separate repository. Phasegate writes its `.git`, which reads the user's
-  objects through `alternates`. Once the agent has started, no Phasegate command uses it as its git
-  directory.
+- An agent's checkout is a separate repository. Phasegate writes its `.git`, which reads a copy of
+  the objects that its commit reaches through `alternates`. Once the agent has started, no
+  Phasegate command uses it as its git directory.
 - Phasegate's commands use a git directory below the user's `.git`, in `phasegate/`. It has its own
   configuration, attributes and refs, and the user's objects (`GIT_OBJECT_DIRECTORY`). Agents cannot
   write there.

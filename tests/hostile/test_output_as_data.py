@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -135,3 +136,29 @@ def test_a_dispatch_into_a_log_file_still_has_its_progress_there(tmp_path: Path)
             check=True,
         )
     assert "WP01: worktree ready" in (tmp_path / "log").read_text()
+
+
+def test_a_prompt_is_exact_in_a_pipe_and_controls_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("before \x9b31m\u202e after\n")
+    command = [sys.executable, "-m", "phasegate", "prompt", "show", "--phase", "plan"]
+    command += ["--agent", "claude", "--file", "x.txt", "Do it"]
+    ours, theirs = os.openpty()
+    with (
+        os.fdopen(ours, "rb", buffering=0) as screen,
+        subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=subprocess.DEVNULL),
+    ):
+        os.close(theirs)
+        shown = b"".join(iter(lambda: _read_terminal(screen.fileno()), b"")).decode()
+    piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout.decode()
+    assert "\x9b" in piped, "the control: a program gets the exact bytes"
+    assert "before" in shown
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
+
+
+def _read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        # The other end is closed.
+        return b""

@@ -210,6 +210,9 @@ def _alternate_refs(room: Room) -> None:
     other = room.outside / "other.git"
     git(room.outside, "clone", "-q", "--bare", str(room.tree), str(other))
     git(other, "commit-tree", "-m", "new", git(other, "rev-parse", "HEAD^{tree}").strip())
+    # Plain git asks for the refs of an alternate only if it is the folder of a repository.
+    with (room.tree / ".git/objects/info/alternates").open("a") as alternates:
+        alternates.write(f"{other}/objects\n")
     room.config("core.alternateRefsCommand", str(room.program))
     room.config("remote.origin.url", str(other))
     room.config("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.files.file_times import are_file_times_reliable
-from phasegate.git import Identity
+from phasegate.git import Identity, git
 from phasegate.workspace.agent_git_reader import fingerprint_git_files
 from phasegate.workspace.checkout import Checkout, checkout_descriptor
 from phasegate.workspace.removal import open_trash_folder, place_file
 from phasegate.workspace.repository import Repository, config_text, write_git_directory
+from phasegate.workspace.visible_objects import add_visible_objects, get_visible_objects_folder
 
 ALTERNATES_PATH = ".git/objects/info/alternates"
 _CONFIG_PATH = ".git/config"
@@ -47,8 +48,8 @@ def write_agent_git_dir(
     """Write the git directory of a checkout.
 
     Return the time of the file system after all files were written, or 0 if file times are not
-    reliable; contents are compared then. The directory reads the user's objects through
-    `alternates` and shares nothing else: no refs, configuration or remotes.
+    reliable; contents are compared then. The directory reads a copy of the user's objects through
+    `alternates`, with what its refs reach, and shares nothing else: no configuration or remotes.
     """
     git_dir = folder / ".git"
     git_dir.mkdir()
@@ -57,7 +58,8 @@ def write_agent_git_dir(
         (git_dir / name).mkdir()
 
     (folder / ALTERNATES_PATH).write_bytes(alternates_content(repository))
-    refs = {**spec.refs, f"refs/heads/{spec.branch}": spec.start}
+    refs = {**_drop_unreached_tags(repository, spec), f"refs/heads/{spec.branch}": spec.start}
+    add_visible_objects(repository, refs.values())
     (git_dir / "packed-refs").write_bytes(
         b"".join(os.fsencode(f"{refs[name]} {name}\n") for name in sorted(refs))
     )
@@ -73,9 +75,26 @@ def write_agent_git_dir(
     return 0
 
 
+def _drop_unreached_tags(repository: Repository, spec: AgentGitSpec) -> dict[str, str]:
+    """Return the refs without tags of other branches, whose code the job has no part in."""
+    tags = {name for name in spec.refs if name.startswith("refs/tags/")}
+    if not tags:
+        return {**spec.refs}
+
+    said = git(
+        repository.refs_place,
+        "for-each-ref",
+        f"--merged={spec.start}",
+        "--format=%(refname)",
+        "refs/tags",
+    )
+    reached = {*os.fsdecode(said.stdout).split("\n")}
+    return {name: one for name, one in spec.refs.items() if name not in tags or name in reached}
+
+
 def alternates_content(repository: Repository) -> bytes:
-    """Return the bytes of the file that lets a checkout read the user's objects."""
-    return b"%s\n" % os.fsencode(repository.objects)
+    """Return the bytes of the file that lets a checkout read its objects."""
+    return b"%s\n" % os.fsencode(get_visible_objects_folder(repository))
 
 
 def agent_config_text(repository: Repository, agent: Identity) -> str:
@@ -127,29 +146,3 @@ def _restore_config(checkout: Checkout, agent: Identity) -> bool:
         return False
 
     return True
-
-
-def list_object_stores(repository: Repository) -> list[Path]:
-    """Return the object folders that the git of a checkout reads.
-
-    The sandbox must make these folders readable.
-    """
-    found: list[Path] = []
-    waiting: Iterable[Path] = [repository.objects]
-
-    # Git follows at most five levels of alternates
-    for _ in range(6):
-        found += waiting
-        waiting = [
-            store for folder in waiting for store in _read_alternates(folder) if store not in found
-        ]
-
-    return found
-
-
-def _read_alternates(objects: Path) -> list[Path]:
-    try:
-        lines = os.fsdecode((objects / "info/alternates").read_bytes()).split("\n")
-    except OSError:
-        return []
-    return [(objects / line).resolve() for line in lines if line and not line.startswith("#")]

@@ -162,7 +162,9 @@ def _is_own_folder(repository: Repository, folder: Path, records: Path) -> bool:
 
     with folder_descriptor(folder) as root:
         link = read_beneath(root, ALTERNATES_PATH, _MAX_ALTERNATES_BYTES)
-    return link == alternates_content(repository)
+    # Checkouts of earlier versions read all objects of the repository.
+    earlier = b"%s\n" % os.fsencode(repository.objects)
+    return link in (alternates_content(repository), earlier)
 
 
 def _move_aside(folder: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.agent_git_writer import list_object_stores
 from phasegate.workspace.checkout import (
     Assignment,
     Checkout,
@@ -511,8 +510,10 @@ def test_a_repository_with_sha256_can_be_worked_in(tmp_path: Path) -> None:
     assert (root / "src/more.py").read_text() == "more\n"
 
 
-def test_the_stores_that_an_agent_must_read_are_named(tmp_path: Path) -> None:
+def test_a_checkout_of_a_clone_that_borrows_its_objects_has_them(tmp_path: Path) -> None:
     origin = make_repository(tmp_path / "origin")
     git(tmp_path, "clone", "-q", "--shared", str(origin.root), "project")
-    repository = open_repository(tmp_path / "project")
-    assert list_object_stores(repository) == [repository.objects, origin.objects]
+    checkout = make_checkout(open_repository(tmp_path / "project"))
+    shutil.rmtree(origin.objects)
+    assert git(checkout.folder, "fsck", "--full", "--strict") == ""
+    assert git(checkout.folder, "log", "--format=%s", "HEAD")

@@ -44,7 +44,6 @@ from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.sandbox.run_program import MIB
 from phasegate.storage.lock import named_lock
 from phasegate.typed import read_json
-from phasegate.workspace.agent_git_writer import list_object_stores
 from phasegate.workspace.checkout_creation import NO_PLACED_FILES, PlacedFiles
 from phasegate.workspace.commit_log import find_latest_user_commit, list_blobs
 from phasegate.workspace.export import export_tree
@@ -54,6 +53,7 @@ from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
 from phasegate.workspace.submodules import describe_incomplete_content
 from phasegate.workspace.tree_diff import diff_trees
+from phasegate.workspace.visible_objects import get_visible_objects_folder
 
 # Another package may make the same baseline at the same time. A lock never outlives its process.
 BASELINE_LOCK_TIMEOUT_S = 6 * 3600.0
@@ -461,10 +461,10 @@ def make_runner(
 ) -> CommandRunner:
     """Return a runner for commands in the sandbox; `on_command` is called before each one.
 
-    The object stores of the repository are readable: the git repository of the clean checkout uses
+    The objects that it starts from are readable: the git repository of the clean checkout uses
     them, and a build may ask git for its version.
     """
-    stores = tuple(list_object_stores(project.repository))
+    stores = (get_visible_objects_folder(project.repository),)
     tag = f"{kind}-{project.clock.new_id()}"
     level = get_sandbox_level(project)
     hosts = project.config.run.setup_allowed_hosts

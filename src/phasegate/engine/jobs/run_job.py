@@ -55,9 +55,9 @@ from phasegate.sandbox.request import JobRequest, SandboxLevel
 from phasegate.storage.row_events import job_ended_event, trail_sealed_event
 from phasegate.storage.rows import JobRow, NewEvent
 from phasegate.workspace.agent_actions import AgentAction, list_agent_actions
-from phasegate.workspace.agent_git_writer import list_object_stores
 from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
 from phasegate.workspace.checkout import find_checkout
+from phasegate.workspace.visible_objects import get_visible_objects_folder
 
 
 class _PreparedJob(NamedTuple):
@@ -154,9 +154,9 @@ def _prepare_job(
         request = request._replace(
             env={**variables, **request.env},
             writable=(*request.writable, Path(variables["PHASEGATE_DATA"])),
-            # The git repository of the checkout uses the object store of the user's repository
-            # (alternates): readable, never writable.
-            readable=(*request.readable, *list_object_stores(project.repository)),
+            # The git repository of the checkout uses these objects (alternates): readable, never
+            # writable.
+            readable=(*request.readable, get_visible_objects_folder(project.repository)),
             stdout_log=folder / LOG_FILES[0],
             stderr_log=folder / LOG_FILES[1],
         )

@@ -12,6 +12,7 @@ from phasegate.core.prompt.budget import Truncation
 from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
 from phasegate.core.prompt.prompt_sizes import measure_feature_share
+from phasegate.core.text.visible import escape_controls
 from phasegate.engine.tools.prompt_preview import (
     AssembledPrompt,
     PromptContext,
@@ -97,8 +98,7 @@ def show(
         if sizes:
             _print_sizes(UnifiedPrompt.from_xml(recorded.decode()), as_json)
         else:
-            sys.stdout.buffer.write(recorded)
-            _end_terminal_line()
+            _write_xml(recorded)
         return
 
     if instructions is None or phase is None or agent is None:
@@ -137,16 +137,17 @@ def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:
         # As ASCII, because a name may hold invalid UTF-8.
         click.echo(json.dumps(_to_data(assembled)))
     else:
-        sys.stdout.buffer.write(assembled.prompt.to_xml().encode())
-        _end_terminal_line()
+        _write_xml(assembled.prompt.to_xml().encode())
 
     _print_omissions(assembled.left_out, assembled.cut, assembled.hidden)
 
 
-def _end_terminal_line() -> None:
-    """End the line on a terminal. Otherwise the output is the exact XML."""
+def _write_xml(xml: bytes) -> None:
+    """Print the exact XML; on a terminal with what could control it escaped, and a line end."""
     if sys.stdout.isatty():
-        click.echo()
+        click.echo(escape_controls(xml.decode("utf-8", "replace")))
+    else:
+        sys.stdout.buffer.write(xml)
 
 
 def _to_data(assembled: AssembledPrompt) -> dict[str, object]:
