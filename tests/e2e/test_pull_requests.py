@@ -490,7 +490,7 @@ def test_sync_is_quiet_when_idle_and_four_at_once_start_each_issue_once(
     settings = made.root / "phasegate.toml"
     settings.write_text(settings.read_text() + '[forge.issue_workflows]\n"do it" = "quick"\n')
     forge.issues = {number: (f"Say bye {number} times", "") for number in range(1, 5)}
-    forge.labelled = dict.fromkeys(forge.issues, ["do it"])
+    forge.labelled = {number: ["do it"] for number in forge.issues}
     argv = [sys.executable, "-m", "phasegate", "sync"]
     quiet = subprocess.DEVNULL
     started = [subprocess.Popen(argv, cwd=made.root, stdout=quiet, stderr=quiet) for _ in range(4)]

@@ -106,6 +106,10 @@ class Gitea(GitHubCompatible):
         return [f"the forge has no label {name}" for name in names if name not in ids]
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
+        with self._api.one_at_a_time():
+            return self._fetch_pull(number)
+
+    def _fetch_pull(self, number: int) -> PullRequestSnapshot:
         self._writers.clear()
         path = f"{self._repository}/pulls/{number}"
         found = self._api.get(path, PullPayload)

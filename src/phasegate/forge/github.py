@@ -168,6 +168,10 @@ class GitHub(GitHubCompatible):
         return to_pull(self._api.decode(answer, PullPayload))
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
+        with self._api.one_at_a_time():
+            return self._fetch_pull(number)
+
+    def _fetch_pull(self, number: int) -> PullRequestSnapshot:
         self._writers.clear()
         path = f"{self._repository}/pulls/{number}"
         pull = self._api.get(path, PullPayload)

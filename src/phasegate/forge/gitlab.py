@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from urllib.parse import quote
 
 from phasegate.core.forge.approvals import is_given_for_head
@@ -43,7 +44,7 @@ _CHECK_STATES = {
     "running": CheckState.RUNNING,
     "canceling": CheckState.RUNNING,
     "scheduled": CheckState.RUNNING,
-    # A person has to start it
+    # A user has to start it
     "manual": CheckState.RUNNING,
 }
 _CONFLICT_MERGE_STATUSES = ("conflict", "need_rebase", "broken_status")
@@ -218,6 +219,10 @@ class GitLab:
         return problems
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
+        with self._api.one_at_a_time():
+            return self._fetch_pull(number)
+
+    def _fetch_pull(self, number: int) -> PullRequestSnapshot:
         self._writers.clear()
         path = f"{self._project}/merge_requests/{number}"
         found = self._api.get(path, _GitLabMergeRequest)
@@ -330,17 +335,19 @@ class GitLab:
         if not approvals.approved or not by_writers:
             return ReviewDecision.NOT_APPROVED, ""
 
-        pushed_at = self._fetch_push_time(path, head, system_notes)
+        pushed_at_s = self._fetch_push_time_s(path, head, system_notes)
         times = {
-            one.user.username: one.approved_at or _find_approval_time(one.user.id, system_notes)
+            one.user.username: _parse_time_s(
+                one.approved_at or _find_approval_time(one.user.id, system_notes)
+            )
             for one in by_writers
         }
-        stale = [name for name, time in times.items() if not is_given_for_head(time, pushed_at)]
+        stale = [name for name, time in times.items() if not is_given_for_head(time, pushed_at_s)]
         if len(times) - len(stale) >= max(approvals.approvals_required, 1):
             return ReviewDecision.APPROVED, ""
 
         # Without times, approvals are those of the head only if a push removes them
-        if not pushed_at or not all(times.values()):
+        if pushed_at_s is None or None in times.values():
             rules = self._api.get_optional(f"{self._project}/approvals", _GitLabApprovalRules)
             if rules is not None and rules.reset_approvals_on_push:
                 return ReviewDecision.APPROVED, ""
@@ -350,14 +357,17 @@ class GitLab:
             f"the approval of {', '.join(stale)} is not known to be for {head[:12]}",
         )
 
-    def _fetch_push_time(self, path: str, head: str, system_notes: Sequence[_GitLabNote]) -> str:
-        """Return when the head became the head of the merge request; "" if GitLab does not tell."""
+    def _fetch_push_time_s(
+        self, path: str, head: str, system_notes: Sequence[_GitLabNote]
+    ) -> float | None:
+        """Return when the head became the head of the merge request, if GitLab reports it."""
         versions = self._api.get_optional(f"{path}/versions", list[_GitLabVersion])
         times = [one.created_at for one in versions or () if one.head_commit_sha == head]
         if not times and versions is None:
             times = [note.created_at for note in system_notes if _COMMITS_NOTE.match(note.body)]
 
-        return max(times, default="")
+        known = [time for time in map(_parse_time_s, times) if time is not None]
+        return max(known, default=None)
 
     def _fetch_commit_checks(self, found: _GitLabMergeRequest) -> CommitChecks:
         head = found.sha or ""
@@ -430,7 +440,7 @@ def _format_title(spec: PullSpec) -> str:
 def _is_mergeable(status: str) -> bool | None:
     """Return False only if the base has to be merged or rebased onto first.
 
-    GitLab has a status for every rule that is not met; these are told by reviews and checks.
+    GitLab has a status for every rule that is not met; reviews and checks show these, too.
     """
     if status == "mergeable":
         return True
@@ -443,6 +453,13 @@ def _to_check(found: _GitLabStatus) -> Check:
     if found.allow_failure and found.status not in ("running", "pending", "created"):
         return Check(found.name, CheckState.PASSED)
     return Check(found.name, _CHECK_STATES.get(found.status, CheckState.FAILED))
+
+
+def _parse_time_s(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def _find_approval_time(user: int, system_notes: Sequence[_GitLabNote]) -> str:

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from email.message import Message
 from typing import IO, NamedTuple, Protocol, TypeVar
 
@@ -90,6 +91,9 @@ class ResponseStore(Protocol):
 
     def write(self, path: str, response: HttpResponse) -> None: ...
 
+    def one_at_a_time(self) -> AbstractContextManager[None]:
+        """Let only one user of the token read a pull request at a time."""
+
     def read_rate_limit(self, resource: str) -> RateLimit | None: ...
 
     def write_rate_limit(self, resource: str, rate_limit: RateLimit) -> None: ...
@@ -107,6 +111,9 @@ class MemoryStore:
 
     def write(self, path: str, response: HttpResponse) -> None:
         self._responses[path] = response
+
+    def one_at_a_time(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def read_rate_limit(self, resource: str) -> RateLimit | None:
         return self._rate_limits.get(resource)
@@ -163,6 +170,10 @@ class ForgeApi:
         # Repeating an unchanged request with an ETag is free on most forges
         self._store = store or MemoryStore()
         self._wait = wait
+
+    def one_at_a_time(self) -> AbstractContextManager[None]:
+        """Let only one user of the token read a pull request at a time."""
+        return self._store.one_at_a_time()
 
     def get(self, path: str, type_: type[T], **query: str) -> T:
         return self.decode(self._get_cached(self._build_path(path, query)), type_)

@@ -7,8 +7,11 @@ does not know the token cannot plant an approval.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import hmac
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -62,6 +65,24 @@ class StoredResponses:
         headers = {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
         stored = _StoredResponse(path, response.body, headers)
         self._write_signed(self._file_of(path), msgspec.json.encode(stored))
+
+    @contextlib.contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Hold a lock of the folder; without one, if the folder cannot be written."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(
+                self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        except OSError:
+            yield
+            return
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def read_rate_limit(self, resource: str) -> RateLimit | None:
         data = self._read_signed(self._file_of(f"rate limit {resource}"))

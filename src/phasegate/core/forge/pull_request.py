@@ -249,7 +249,7 @@ def _find_wait_reason(
     verdict = judge_checks(snapshot.checks, rules.checks, base)
     if pull.queued:
         return PullDecision(PullStep.WAIT, "it is in the merge queue")
-    # Told first: reviewers wait for it, too
+    # Reported first: reviewers wait for it, too
     if verdict.passed is False:
         return PullDecision(PullStep.WAIT, verdict.reason, needs_user=True)
     if not rules.auto_merge:

@@ -92,7 +92,7 @@ def list_risks(
         if row.round > 1:
             yield f"{row.id} ({row.title}) needed {row.round} rounds"
     for accepted in context.accepted_evidence:
-        yield f"a finding was accepted by a person: {accepted.reason}"
+        yield f"a user accepted a finding: {accepted.reason}"
 
     flaky: Mapping[str, int] = {
         check.name: len(check.flaky) for check in (evidence.checks if evidence else ())

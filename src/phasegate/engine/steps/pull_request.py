@@ -28,14 +28,12 @@ from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome, PullSpec
-from phasegate.storage.lock import named_lock
 from phasegate.workspace.merge import merge_trees
 from phasegate.workspace.remote import PushResult, fetch_branch, get_remote_branch, push_branch
 from phasegate.workspace.repository import Repository, is_ancestor, resolve_commit
 from phasegate.workspace.tree_diff import resolve_tree
 
 _MAX_TITLE_CHARS = 120
-_MAX_LOOK_S = 600.0
 
 E = TypeVar("E")
 
@@ -252,13 +250,8 @@ class PullRequestSteps(ABC, Generic[E]):
         """Poll the pull request once. The result has no event while there is nothing to do."""
         target = self.target
         settings = self.project.config.merge
-        # One look at a time: all of them share the rate limit of the token
-        locks = self.project.location.locks_folder
-        with named_lock(locks, "forge-look", _MAX_LOOK_S, self.project.stop):
-            snapshot = self.forge.fetch_pull(target.number)
-
         decision = decide_pull_step(
-            snapshot,
+            self.forge.fetch_pull(target.number),
             head=target.head,
             base=target.base,
             progress=PullProgress(

@@ -111,4 +111,4 @@ def test_honest_words_are_left_as_they_are(text: str) -> None:
 def test_a_text_that_is_made_safe_twice_stays_the_same(trap: str) -> None:
     once = defuse_triggers(trap)
     assert defuse_triggers(once) == once
-    assert "#7" not in make_pull_title("WP01", trap)
+    assert "#7" not in make_pull_title(trap)
