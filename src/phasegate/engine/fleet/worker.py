@@ -92,7 +92,6 @@ from phasegate.engine.tools.agent_survey import list_usable_agents, load_folder_
 from phasegate.errors import (
     ConfigError,
     DivergedHistory,
-    EnvironmentUnavailable,
     GivenAway,
     Interrupted,
     PhasegateError,
@@ -585,15 +584,22 @@ async def serve_queues(root: Path, report: Callable[[str], None]) -> None:
         stack.enter_context(serve_health(health_address, worker.read_metrics))
         queue_workers = await _start_queue_workers(project, client, worker, stack)
         report(f"{WORKER_READY} {worker.own_queue}")
-        while not shutdown.drains.is_set():
-            with suppress(PhasegateError, Interrupted):
-                await asyncio.to_thread(worker.remove_merged_features)
-            await _wait_for(shutdown.drains, _CLEAN_UP_INTERVAL_S)
-
+        cleaning = asyncio.ensure_future(_clean_up_periodically(worker, shutdown))
+        await shutdown.drains.wait()
         worker.drain()
         if not shutdown.stops.is_set():
             report("draining: running agents end, nothing new is taken; a second signal stops now")
         await _shut_down(queue_workers, worker, shutdown)
+        # Ends its waiting for the bucket
+        worker.stop()
+        await cleaning
+
+
+async def _clean_up_periodically(worker: FleetWorker, shutdown: _Shutdown) -> None:
+    while not shutdown.drains.is_set():
+        with suppress(PhasegateError, Interrupted):
+            await asyncio.to_thread(worker.remove_merged_features)
+        await _wait_for(shutdown.drains, _CLEAN_UP_INTERVAL_S)
 
 
 async def _await_server(
@@ -605,7 +611,7 @@ async def _await_server(
         try:
             await check_namespace(project)
             return await connect_to_temporal(project)
-        except EnvironmentUnavailable as error:
+        except TemporarilyUnavailable as error:
             if not is_reported:
                 report(f"waiting for the server: {error.message}")
             is_reported = True
