@@ -21,7 +21,7 @@ class StepLog(NamedTuple):
 
 
 class StepTotal(NamedTuple):
-    """How often a step ended with an outcome, and how long that took in total."""
+    """How often a step ended with an outcome, and the sum of the durations."""
 
     steps: int = 0
     duration_s: float = 0.0
