@@ -230,8 +230,13 @@ def test_caps_hold_over_all_features_of_a_fleet_and_so_many_are_open_and_no_more
     )
     worker, person = fleet.machine("worker"), fleet.machine("person")
     other = JobRow("900-other", str(uuid4()), "", "plan", 1, "actor", TS)
+    assert person.phasegate("status", "--fleet").returncode == 0, "it registers the repository"
+    repository = git(fleet.remote, "rev-parse", "refs/phasegate/repository").strip()
+    bucket = s3.patient_bucket(prefix)
     with BucketStore(
-        s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: str(uuid4())
+        bucket.at(bucket.address, repository),
+        Location(Path(), Path(), Path()),
+        lambda: str(uuid4()),
     ) as record:
         ended = other._replace(ended=TS, outcome="done", cost_usd=6.0)
         record.append_unconditionally(

@@ -373,6 +373,8 @@ class FleetSettings(SettingsTable, frozen=True):
     tls_key_file: str = ""
     # The name in the server's certificate, if it is not that of `address`.
     tls_server_name: str = ""
+    # HOST:PORT at which a worker answers /healthz and /metrics; none by default.
+    health_address: str = ""
     # Variable with the API key for the server, for instance of Temporal Cloud.
     api_key_env: VariableName | None = None
     # A worker that does not claim a step of its feature in time loses the feature to another one.

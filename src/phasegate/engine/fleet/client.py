@@ -42,7 +42,7 @@ from phasegate.engine.project.fleet_repository import (
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.workplace import current_branch
-from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.errors import EnvironmentUnavailable, StateConflict, TemporarilyUnavailable
 from phasegate.storage.bucket.client import Bucket
 from phasegate.typed import read_json
 from phasegate.workspace.remote import fetch_branch
@@ -170,7 +170,7 @@ async def connect_to_temporal(project: Project) -> Client:
         )
     except (RuntimeError, ValueError, RPCError) as error:
         reason = str(error).partition(":")[0][:200]
-        raise EnvironmentUnavailable(
+        raise TemporarilyUnavailable(
             f"the Temporal server at {fleet.address} does not respond: {reason}",
             "start it, or set address in [fleet]",
         ) from error

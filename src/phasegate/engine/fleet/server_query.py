@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from phasegate.core.display.status import NO_WORKER_YET
 from phasegate.engine.fleet.client import VERSION_LABEL, connect_to_temporal, fleet_queue_name
@@ -27,13 +27,14 @@ from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX, WAITING_FA
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.overview import FleetWorkerStatus, UnservedQueue
-from phasegate.errors import EnvironmentUnavailable
+from phasegate.errors import EnvironmentUnavailable, TemporarilyUnavailable
 
 SERVER_TIMEOUT_S = 5.0
 # A live worker polls every minute.
 POLLER_MAX_AGE = timedelta(seconds=70)
 ALL_WORKERS_BUSY = "all workers are busy"
 _MAX_CONCURRENT = 16
+_REFUSALS = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 # Worker and last heartbeat by feature
 WorkersByFeature = dict[str, tuple[str, str]]
 
@@ -77,7 +78,13 @@ async def check_namespace(project: Project) -> None:
             DescribeNamespaceRequest(namespace=client.namespace)
         )
     except RPCError as error:
-        raise EnvironmentUnavailable(
+        if error.status in _REFUSALS:
+            raise EnvironmentUnavailable(
+                f"{fleet.address} refused the request: {error.message}",
+                "check the certificates and the API key of [fleet]",
+            ) from error
+
+        raise TemporarilyUnavailable(
             f"{fleet.address} has no namespace {fleet.namespace}: {error.message}",
             f"temporal operator namespace create {fleet.namespace}",
         ) from error

@@ -16,7 +16,7 @@ from hashlib import sha256
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, time
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -36,8 +36,17 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from phasegate import __version__
 from phasegate.core.agents.roles import choose_agent_for_role
 from phasegate.core.display.status import RUN_FAILED_PREFIX
+from phasegate.core.display.worker_log import (
+    STEP_DONE,
+    StepLog,
+    StepTotal,
+    WorkerMetrics,
+    add_step,
+    format_step_log,
+)
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
 from phasegate.core.workflow.phase_transitions import Refusal, Stage
@@ -69,6 +78,7 @@ from phasegate.engine.fleet.temporal_workflow import (
     adoption_queue,
     agent_queue,
 )
+from phasegate.engine.fleet.worker_health import serve_health
 from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.journal.entries import encode_notice
 from phasegate.engine.journal.feature import read_feature
@@ -82,7 +92,6 @@ from phasegate.engine.tools.agent_survey import list_usable_agents, load_folder_
 from phasegate.errors import (
     ConfigError,
     DivergedHistory,
-    EnvironmentUnavailable,
     GivenAway,
     Interrupted,
     PhasegateError,
@@ -130,9 +139,11 @@ class FleetWorker:
     Each activity opens the project again, so that it uses this machine's current settings.
     """
 
-    def __init__(self, root: Path, client: Client) -> None:
+    def __init__(self, root: Path, client: Client, report: Callable[[str], None]) -> None:
         self._root = root
         self._client = client
+        self._report = report
+        self._totals: dict[tuple[str, str], StepTotal] = {}
         self._loop = asyncio.get_running_loop()
         project = open_project(root)
         self._name = f"{socket.gethostname()} {load_worker_id(project.location)}"
@@ -164,13 +175,11 @@ class FleetWorker:
 
     def has_room(self) -> bool:
         """Return whether the worker has capacity for one more feature."""
-        if self._is_draining.is_set():
-            return False
+        return not self._is_draining.is_set() and self._count_held() < self._max_features
 
+    def _count_held(self) -> int:
         now_s = monotonic()
-        return (
-            sum(until_s > now_s for until_s in [*self._held_until_s.values()]) < self._max_features
-        )
+        return sum(until_s > now_s for until_s in [*self._held_until_s.values()])
 
     @activity.defn(name="adopt")
     def adopt(self, adoption: AdoptionRequest) -> FeatureClaim:
@@ -235,6 +244,7 @@ class FleetWorker:
     def take_step(self, order: StepRequest) -> FeatureProgress:
         """Run one step of a feature, unless this worker lacks agents that it needs."""
         with (
+            self._log_step(order),
             _translate_errors(),
             self._hold_feature(order.slug),
             self._open_record() as (project, record, trails),
@@ -300,6 +310,37 @@ class FleetWorker:
                 locks = project.location.locks_folder
                 with feature_lock(locks, slug, "clean up", project.now()):
                     remove_retired_code(project, slug, list_work_names(feature))
+
+    def read_metrics(self) -> WorkerMetrics:
+        """Return the current state of this worker."""
+        return WorkerMetrics(
+            version=__version__,
+            features=self._count_held(),
+            is_draining=self._is_draining.is_set(),
+            totals={**self._totals},
+        )
+
+    @contextmanager
+    def _log_step(self, order: StepRequest) -> Iterator[None]:
+        """Report a line for a step when it has ended, and count it."""
+        began_s = monotonic()
+        outcome = STEP_DONE
+        try:
+            yield
+        except BaseException as error:
+            outcome = getattr(error, "type", None) or type(error).__name__
+            raise
+        finally:
+            log = StepLog(
+                ts=format_timestamp(time()),
+                feature=order.slug,
+                step=order.step,
+                outcome=outcome,
+                duration_s=monotonic() - began_s,
+            )
+            key = (log.step, log.outcome)
+            self._totals[key] = add_step(self._totals.get(key, StepTotal()), log)
+            self._report(format_step_log(log))
 
     @contextmanager
     def _hold_feature(self, slug: str) -> Iterator[None]:
@@ -537,19 +578,28 @@ async def serve_queues(root: Path, report: Callable[[str], None]) -> None:
     # Each activity checks it again
     with suppress(TemporarilyUnavailable):
         open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S)
-    worker = FleetWorker(root, client)
+    worker = FleetWorker(root, client, report)
     async with AsyncExitStack() as stack:
+        health_address = project.config.fleet.health_address
+        stack.enter_context(serve_health(health_address, worker.read_metrics))
         queue_workers = await _start_queue_workers(project, client, worker, stack)
         report(f"{WORKER_READY} {worker.own_queue}")
-        while not shutdown.drains.is_set():
-            with suppress(PhasegateError, Interrupted):
-                await asyncio.to_thread(worker.remove_merged_features)
-            await _wait_for(shutdown.drains, _CLEAN_UP_INTERVAL_S)
-
+        cleaning = asyncio.ensure_future(_clean_up_periodically(worker, shutdown))
+        await shutdown.drains.wait()
         worker.drain()
         if not shutdown.stops.is_set():
             report("draining: running agents end, nothing new is taken; a second signal stops now")
         await _shut_down(queue_workers, worker, shutdown)
+        # Ends its waiting for the bucket
+        worker.stop()
+        await cleaning
+
+
+async def _clean_up_periodically(worker: FleetWorker, shutdown: _Shutdown) -> None:
+    while not shutdown.drains.is_set():
+        with suppress(PhasegateError, Interrupted):
+            await asyncio.to_thread(worker.remove_merged_features)
+        await _wait_for(shutdown.drains, _CLEAN_UP_INTERVAL_S)
 
 
 async def _await_server(
@@ -561,7 +611,7 @@ async def _await_server(
         try:
             await check_namespace(project)
             return await connect_to_temporal(project)
-        except EnvironmentUnavailable as error:
+        except TemporarilyUnavailable as error:
             if not is_reported:
                 report(f"waiting for the server: {error.message}")
             is_reported = True

@@ -64,7 +64,15 @@ def allow(
         if fleet:
             feature = select_feature(project, store, feature)
 
-        package = find_package(store, work_package, feature).package
+        try:
+            package = find_package(store, work_package, feature).package
+        except ConfigError as error:
+            if fleet or not project.config.storage.is_set:
+                raise
+            raise ConfigError(
+                error.message, f"{error.hint}; if the fleet works on it: add --fleet"
+            ) from error
+
         diff = allow_path(
             project=project,
             record=store,
