@@ -80,9 +80,14 @@ def _turns(number: int, id_: str, change: str, body: str, package: str) -> tuple
         PASS,
     )
     code = f"def part{number}():\n    return {number}\n"
-    if package != "WP01":
-        code += f"\n\ndef again{number}():\n    return {number}\n"
     test = TEST.format(number=number, id=id_)
+    if package != "WP01":
+        code += f"\n\ndef again{number}():\n    return -{number}\n"
+        test = test.replace(f"import part{number}", f"import again{number}, part{number}", 1)
+        test += (
+            f'\n    def test_again(self):\n        "{id_}"\n'
+            f"        self.assertEqual(again{number}(), -{number})\n"
+        )
     files = (file(f"part{number}.py", code), file(f"test_part{number}.py", test))
     return plan, builds(package, *files)
 
