@@ -28,6 +28,7 @@ from support.feature_project import (
     smooth,
     turn,
 )
+from support.mcp_client import McpClient
 
 PHASES = WORKFLOWS["quick"]
 CURRENT = """\
@@ -355,6 +356,10 @@ def test_a_pipeline_fails_for_a_requirement_without_a_passing_test_and_for_an_un
     assert (
         made.command("show", "FR-GREET-001", "--json").json["requirement"]["capability"] == "greet"
     )
+    with McpClient(made.root) as client:
+        told = client.tool("explain", what="requirement", of="FR-GREET-001")["text"]
+        assert "A greeting names the user." in told
+        assert "requirements drifted" in client.tool("explain", what="drift")["text"]
     nothing = made.call("show", "FR-NONE-001")
     assert (nothing.code, "no open change has FR-NONE-001" in nothing.stderr) == (2, True)
     commit(made, "specs/greet.md", "### FR-A-1\n```\n", "Break it")
