@@ -28,6 +28,7 @@ from support.feature_project import (
     smooth,
     turn,
 )
+from support.mcp_client import McpClient
 
 PHASES = WORKFLOWS["quick"]
 CURRENT = """\
@@ -352,10 +353,47 @@ def test_a_pipeline_fails_for_a_requirement_without_a_passing_test_and_for_an_un
     shown = made.call("show", "FR-GREET-001")
     assert "A greeting names the user." in shown.stdout
     assert "revision " in shown.stdout
+    assert (
+        made.command("show", "FR-GREET-001", "--json").json["requirement"]["capability"] == "greet"
+    )
+    with McpClient(made.root) as client:
+        told = client.tool("explain", what="requirement", of="FR-GREET-001")["text"]
+        assert "A greeting names the user." in told
+        assert "requirements drifted" in client.tool("explain", what="drift")["text"]
     nothing = made.call("show", "FR-NONE-001")
     assert (nothing.code, "no open change has FR-NONE-001" in nothing.stderr) == (2, True)
     commit(made, "specs/greet.md", "### FR-A-1\n```\n", "Break it")
     assert made.call(*check).code == 1
+
+
+@pytest.mark.demand("L3.c")
+def test_existing_code_is_adopted_by_its_passing_tests_and_watched_from_then_on(
+    tmp_path: Path,
+) -> None:
+    made = make_feature_project(tmp_path)
+    commit(made, "greet.py", f"{GREET}\n\ndef shout(name):\n    return name\n", "Shout")
+    report = made.root / "report.xml"
+    case = '<testcase classname="test_greet.Says" name="test_it_names_the_person">{}</testcase>'
+    report.write_text(f"<testsuite>{case.format('<failure/>')}</testsuite>")
+    adopt = ("adopt", ".", "--junit", str(report), "--capability", "greet")
+    red = made.call(*adopt)
+    assert "does not pass: test_greet.py::Says::test_it_names_the_person" in red.stdout, red.stderr
+    assert "0 requirements proposed" in red.stdout
+
+    report.write_text(f"<testsuite>{case.format('')}</testsuite>")
+    proposed = made.call(*adopt)
+    assert "### FR-GREET-001: It names the person\n\nObserved:" in proposed.stdout
+    assert "uncovered: greet.py::shout" in proposed.stdout
+    assert not (made.root / "specs").exists(), "nothing is written before the user agrees"
+    assert made.call(*adopt, "--write").code == 0
+    made.git("add", "specs")
+    made.git("commit", "-qm", "Adopt")
+    assert made.call("drift", "--check").code == 0
+    assert "0 requirements proposed" in made.call(*adopt).stdout, "nothing is adopted twice"
+    commit(made, "greet.py", "def greet(name):\n    return name\n", "Change")
+    assert made.call("drift", "--check").code == 1
+    assert made.call("adopt", "nowhere", "--junit", str(report)).code == 2
+    assert made.call("adopt", ".", "--junit", str(report), "--capability", "../x").code == 2
 
 
 @pytest.mark.demand("L1.f")

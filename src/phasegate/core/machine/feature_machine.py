@@ -216,6 +216,8 @@ def _amend(feature: Feature, event: events.Amended) -> Feature | Refusal:
     workflow = feature.workflow
     if not workflow.is_active:
         return Refusal(f"cannot amend: the workflow is {workflow.stage}")
+    if all(phase.work is not PhaseWork.PACKAGES for phase in feature.plan):
+        return Refusal("cannot amend: this workflow has no work packages")
 
     index = _find_packages_index(feature)
     if workflow.index < index:

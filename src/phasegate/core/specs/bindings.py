@@ -107,6 +107,18 @@ def find_named_code(test: str, path: str, before: str, after: str) -> tuple[str,
     )
 
 
+def list_public_symbols(path: str, text: str) -> tuple[str, ...]:
+    """Return the public functions and classes of a file; of other languages, the file."""
+    if not path.endswith(".py"):
+        return (path,)
+
+    names = []
+    for name, _ in _find_python_symbols(text):
+        if not name.startswith("_") and "::_" not in name:
+            names.append(f"{path}::{name}")
+    return tuple(names)
+
+
 def _is_named(name: str, words: set[str]) -> bool:
     """Return whether a test uses a function, a method or a class by its own name."""
     owner, _, last = name.rpartition("::")

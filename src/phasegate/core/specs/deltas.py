@@ -162,7 +162,7 @@ def _read_delta(
     capability = attributes.get("capability", "") or guess_capability(id_)
     if change not in tuple(Change):
         raise MalformedSpec(f"{id_}: change must be one of {', '.join(Change)}, not {change}")
-    if not re.fullmatch(REQUIREMENT_ID, id_) or not _CAPABILITY.fullmatch(capability):
+    if not re.fullmatch(REQUIREMENT_ID, id_) or not is_capability(capability):
         raise MalformedSpec(f"{id_ or 'a change'} needs an id such as FR-AUTH-001")
     if change == Change.RENAMED and not re.fullmatch(REQUIREMENT_ID, attributes.get("was", "")):
         raise MalformedSpec(f'{id_}: a renamed requirement needs was="OLD-ID"')
@@ -212,6 +212,11 @@ def _simplify_text(text: str) -> str:
     if "\n" not in text:
         text = re.sub(r"^[-*+]\s+", "", text)
     return text
+
+
+def is_capability(name: str) -> bool:
+    """Return whether a text can be the name of a capability, and so of its document."""
+    return _CAPABILITY.fullmatch(name) is not None
 
 
 def guess_capability(id_: str) -> str:

@@ -311,11 +311,9 @@ class _FeatureDriver:
 
         own = scopes.pop(self._slug, [])
         branch = FeatureBranch(self._project, self._slug)
-        base = self._feature.base
-        base_tip = self._project.refs.fetch(base).get(base, base)
         return (
             *describe_scope_overlaps(own, scopes),
-            *describe_spec_conflicts(branch, base_tip, scopes),
+            *describe_spec_conflicts(branch, self._feature.base, scopes),
         )
 
 

@@ -106,7 +106,7 @@ def prepare_delivery(
         remote_head = feature.pull.head
     known = _find_published_copy(branch, head, remote_head)
     start = find_merge_base(repository, base_tip, head)
-    specs = compute_spec_update(branch, start or head, head)
+    specs = compute_spec_update(branch, head, start or head, head)
     if documents is not DeliveredDocuments.ALL and start:
         written = _rewrite(branch, delivery, base_tip, start, known, specs.files)
         if isinstance(written, NotMerged):

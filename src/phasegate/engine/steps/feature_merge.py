@@ -168,7 +168,7 @@ def _prepare_merge_with_specs(
     """Prepare the merge that also changes the current specifications; None if the base moved."""
     project = branch.project
     base_tip = project.refs.fetch(base)[base]
-    specs = compute_merged_specs(branch, base_tip, delivery.code)
+    specs = compute_merged_specs(branch, delivery.original, base_tip, delivery.code)
     if specs.problems:
         return NotMerged(describe_spec_problems(specs), SPEC_REMEDY)
 

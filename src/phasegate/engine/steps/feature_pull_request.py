@@ -169,7 +169,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         if not tip:
             return NotMerged(f"the forge has no branch {base}", "push it, then resolve")
 
-        specs = compute_merged_specs(self._branch, tip, head)
+        specs = compute_merged_specs(self._branch, self._branch.read_head(), tip, head)
         if specs.problems:
             return NotMerged(describe_spec_problems(specs), SPEC_REMEDY)
 

@@ -48,14 +48,13 @@ class SpecUpdate(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def compute_spec_update(branch: FeatureBranch, base: str, merged: str) -> SpecUpdate:
-    """Return the specifications of `base` with the changes of a feature.
+def compute_spec_update(branch: FeatureBranch, head: str, base: str, merged: str) -> SpecUpdate:
+    """Return the specifications of `base` with the changes that `head` of a feature states.
 
     `merged` is a commit or tree that has the feature's code. Tests and code that the feature
     changed are accepted with it; what was changed before stays unaccepted.
     """
     project = branch.project
-    head = branch.read_head()
     current = read_current_specs(project, base)
     try:
         deltas = read_feature_deltas(branch, head)
@@ -99,11 +98,10 @@ def _find_folder_problem(branch: FeatureBranch, base: str) -> list[str]:
     return []
 
 
-def compute_merged_specs(branch: FeatureBranch, base: str, code: str) -> SpecUpdate:
+def compute_merged_specs(branch: FeatureBranch, head: str, base: str, code: str) -> SpecUpdate:
     """Return the specifications of the base after the merge of a feature's code."""
-    return compute_spec_update(
-        branch, base, merge_trees(branch.project.repository, base, code).tree
-    )
+    merged = merge_trees(branch.project.repository, base, code).tree
+    return compute_spec_update(branch, head, base, merged)
 
 
 def describe_spec_problems(update: SpecUpdate) -> str:
@@ -199,7 +197,8 @@ def describe_spec_conflicts(
     These are other open features, and what was merged into the base since this one began.
     """
     own = _try_read_deltas(branch)
-    if not own:
+    tip = branch.project.refs.fetch(base).get(base) if own else None
+    if tip is None:
         return ()
 
     others = {
@@ -207,7 +206,7 @@ def describe_spec_conflicts(
         for slug in open_features
         if slug != branch.slug
     }
-    specs = read_current_specs(branch.project, base).specs
+    specs = read_current_specs(branch.project, tip).specs
     merged = (one for one in apply_deltas(specs, own).problems if one.code in ("stale", "unknown"))
     return tuple(one.describe() for one in (*merged, *find_delta_conflicts(own, others)))
 

@@ -8,17 +8,32 @@ from pathlib import Path
 
 import msgspec
 
+from phasegate.core.paths.scope import Scope
+from phasegate.core.plan.planning import classify_file
+from phasegate.core.specs.adopt import draft_requirements
 from phasegate.core.specs.bindings import set_accepted
 from phasegate.core.specs.deltas import find_requirement
 from phasegate.core.specs.layouts import convert_openspec, convert_speckit
-from phasegate.core.specs.spec_file import MalformedSpec, parse_spec, render_spec
+from phasegate.core.specs.spec_file import (
+    CapabilitySpec,
+    MalformedSpec,
+    parse_spec,
+    render_spec,
+)
+from phasegate.core.specs.test_results import find_outcome
+from phasegate.core.test_strength.blocks import JAVASCRIPT
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.journal.entries import DRIFT_ACCEPTED, DriftAcceptance
-from phasegate.engine.project.current_specs import get_spec_path
+from phasegate.engine.project.current_specs import (
+    get_spec_path,
+    read_current_specs,
+    read_texts,
+)
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.specs import (
     read_bound_files,
+    read_results,
     require_head,
     require_specs,
     view_bindings,
@@ -27,6 +42,7 @@ from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.storage.rows import NewEvent
+from phasegate.workspace.commit_log import list_blobs
 
 # Events of the repository that belong to no feature
 _NO_FEATURE = ""
@@ -67,6 +83,80 @@ def accept_drift(project: Project, record: RunRecord, id_: str, why: str, by: Or
     record.append_unconditionally(_NO_FEATURE, project.now(), [event])
     replace_file(path, render_spec(set_accepted(spec, accepted)).encode(), _FILE_MODE)
     return path
+
+
+class AdoptedCode(msgspec.Struct, frozen=True):
+    """Draft requirements for the code of a folder."""
+
+    capability: str
+    document: str
+    # The text that is proposed, or was written
+    text: str
+    requirements: int
+    uncovered: tuple[str, ...]
+    left: tuple[str, ...]
+    failing: tuple[str, ...]
+    is_written: bool
+
+
+def adopt_code(
+    project: Project, folder: str, capability: str, junit: Path, limit: int, *, write: bool
+) -> AdoptedCode:
+    """Draft requirements from the tests of existing code; write them only if asked to."""
+    commit = require_head(project)
+    paths = list_blobs(project.repository, commit, include_links=False)
+    inside = Scope((folder.rstrip("/") or ".",)) if folder.strip("./") else None
+    code = [
+        path
+        for path in paths
+        if classify_file(path) == "code" and (inside is None or inside.covers(path))
+    ]
+    code = [path for path in code if path.endswith((".py", *JAVASCRIPT))]
+    if not code:
+        raise ConfigError(f"{folder} has no code that can be adopted", "pass a folder with code")
+
+    results = read_results(junit)
+    tests = [path for path in paths if classify_file(path) == "tests"]
+    current = read_current_specs(project, commit).specs.get(capability, CapabilitySpec())
+    draft = draft_requirements(
+        capability=capability,
+        code=read_texts(project, commit, code),
+        tests=read_texts(project, commit, tests),
+        current=current,
+        passes=lambda target: find_outcome(target, results) == "passed",
+        limit=limit,
+    )
+    blocks = current.blocks or (f"# {capability}",)
+    text = render_spec(CapabilitySpec((*blocks, *draft.spec.blocks)))
+    document = get_spec_path(project, capability)
+    if write and draft.spec.blocks:
+        make_folder((project.root / document).parent, 0o755)
+        replace_file(project.root / document, text.encode(), _FILE_MODE)
+
+    return AdoptedCode(
+        capability=capability,
+        document=document,
+        text=text,
+        requirements=len(draft.spec.blocks),
+        uncovered=draft.uncovered,
+        left=draft.left,
+        failing=draft.failing,
+        is_written=write,
+    )
+
+
+def render_adoption(adopted: AdoptedCode) -> list[str]:
+    """Render a proposal as text: the document, and what it does not cover."""
+    lines = [] if adopted.is_written else [adopted.text.rstrip(), ""]
+    lines += [f"uncovered: {one}" for one in adopted.uncovered]
+    lines += [f"does not pass: {one}" for one in adopted.failing]
+    verb = "written to" if adopted.is_written else "proposed for"
+    lines.append(f"{adopted.requirements} requirements {verb} {adopted.document}")
+    if adopted.left:
+        lines.append(f"{len(adopted.left)} tests are left: repeat the command after a commit")
+    if not adopted.is_written:
+        lines.append("nothing is written yet: --write")
+    return lines
 
 
 class ImportedSpec(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
     """Check that each current requirement has a test, and that each test names a known one."""
     commit = require_head(project)
     current = require_specs(project, commit)
-    results = _read_results(junit) if junit else None
+    results = read_results(junit) if junit else None
     named: dict[str, list[str]] = {}
     blobs = list_blobs(project.repository, commit, include_links=False)
     tests = [path for path in blobs if classify_file(path) == "tests"][:_MAX_TEST_FILES]
@@ -126,7 +126,8 @@ def require_specs(project: Project, commit: str) -> CurrentSpecs:
     return current
 
 
-def _read_results(path: Path) -> tuple[JUnitCase, ...]:
+def read_results(path: Path) -> tuple[JUnitCase, ...]:
+    """Read the JUnit report of a test run."""
     try:
         data, _ = read_up_to(path, _MAX_REPORT_BYTES, follow_links=True)
         return parse_junit(data.decode(errors="replace"))
@@ -242,19 +243,41 @@ def _first_line(view: SpecRequirementView) -> str:
     return lines[0] if lines else ""
 
 
-def show_requirement(project: Project, id_: str) -> SpecRequirementView | None:
-    """Return a current requirement; None if no specification has it."""
+class RequirementDescription(msgspec.Struct, frozen=True):
+    """A requirement as it applies now, and the changes of open features."""
+
+    requirement: SpecRequirementView | None
+    # By feature
+    changes: dict[str, str]
+
+    @property
+    def lines(self) -> list[str]:
+        """The description as text."""
+        lines = _render_requirement_view(self.requirement) if self.requirement else []
+        for slug, text in self.changes.items():
+            lines += ["", f"{slug} changes it ({text})"]
+        return "\n".join(lines).strip().split("\n")
+
+
+def describe_requirement(project: Project, id_: str) -> RequirementDescription:
+    """Describe a requirement; refuse one that neither the specifications nor a change has."""
     commit = require_head(project)
     found = find_requirement(read_current_specs(project, commit).specs, id_)
-    if found is None:
-        return None
-    capability, requirement = found
-    files = read_bound_files(project, commit, [requirement])
-    bindings = view_bindings(requirement, files)
-    return view_requirement(project, capability, requirement, bindings)
+    changes = _find_open_changes(project, id_)
+    if found is None and not changes:
+        raise ConfigError(
+            f"no current specification and no open change has {id_}",
+            "phasegate trace lists the requirements of a feature, "
+            "phasegate trace --specs the current ones",
+        )
+    view = None
+    if found:
+        bindings = view_bindings(found[1], read_bound_files(project, commit, [found[1]]))
+        view = view_requirement(project, found[0], found[1], bindings)
+    return RequirementDescription(view, changes)
 
 
-def find_open_changes(project: Project, id_: str) -> dict[str, str]:
+def _find_open_changes(project: Project, id_: str) -> dict[str, str]:
     """Return the open features that change a requirement, with their texts."""
     changes = {}
     prefix = f"{BRANCH_PREFIX}feat/"
@@ -272,14 +295,11 @@ def find_open_changes(project: Project, id_: str) -> dict[str, str]:
     return changes
 
 
-def render_requirement_view(view: SpecRequirementView, changes: dict[str, str]) -> list[str]:
-    """Render a requirement as text, with its revision and the features that change it."""
+def _render_requirement_view(view: SpecRequirementView) -> list[str]:
     lines = [view.text, "", f"revision {view.revision} in {view.path}"]
     for bound in view.bindings:
         state = "missing"
         if bound.now:
             state = "accepted" if bound.accepted == bound.now else "changed since it was accepted"
         lines.append(f"{bound.kind}: {bound.target}: {state}")
-    for slug, text in changes.items():
-        lines += ["", f"{slug} changes it ({text})"]
     return lines

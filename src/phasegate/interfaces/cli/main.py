@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # name -> (module in this package, object in it, help line). The help page shows the lines without
 # importing any command.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "adopt": ("adopt", "adopt", "Draft requirements for existing code from its tests."),
     "advance": ("orders", "advance", "Continue with the next phase after a passed gate."),
     "agent-file": (
         "agent_file",
@@ -201,6 +202,7 @@ SECTIONS = {
     "Setup and integration": (
         "trust",
         "discover",
+        "adopt",
         "config",
         "hook",
         "mcp",

@@ -159,26 +159,10 @@ def show_subject(
 
 
 def _show_requirement(project: Project, id_: str, as_json: bool) -> None:
-    from phasegate.engine.views.specs import (
-        find_open_changes,
-        render_requirement_view,
-        show_requirement,
-    )
+    from phasegate.engine.views.specs import describe_requirement
 
-    view = show_requirement(project, id_)
-    changes = find_open_changes(project, id_)
-    if view is not None:
-        lines = render_requirement_view(view, changes)
-    elif changes:
-        lines = [f"{slug}: {text}" for slug, text in changes.items()]
-    else:
-        raise ConfigError(
-            f"no current specification and no open change has {id_}",
-            "phasegate trace lists the requirements of a feature, "
-            "phasegate trace --specs the current ones",
-        )
-    text = "\n".join(make_printable(line) for part in lines for line in part.split("\n"))
-    print_result({"requirement": view, "changes": changes}, text, as_json)
+    found = describe_requirement(project, id_)
+    print_result(found, "\n".join(map(make_printable, found.lines)), as_json)
 
 
 def _find_feature(reader: StoreReader, subject: str, feature: str | None) -> str:

@@ -86,12 +86,23 @@ class ArtifactArguments(ToolArguments, frozen=True):
 
 
 class ExplainArguments(ToolArguments, frozen=True):
-    what: Literal["grounds", "findings", "diff", "prompt", "log", "answer", "evidence", "trace"]
+    what: Literal[
+        "grounds",
+        "findings",
+        "diff",
+        "prompt",
+        "log",
+        "answer",
+        "evidence",
+        "trace",
+        "requirement",
+        "drift",
+    ]
     of: Annotated[
         str,
         Meta(
             max_length=200,
-            description="WP01, a phase or a job; not for grounds, findings and trace",
+            description="WP01, a phase, a job or FR-X; not for grounds, findings, trace, drift",
         ),
     ] = ""
     feature: FeatureSlug = ""

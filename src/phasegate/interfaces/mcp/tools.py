@@ -18,6 +18,7 @@ from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.views.artifacts import ArtifactFiles
+from phasegate.engine.views.drift import find_drift, render_drift
 from phasegate.engine.views.feature import feature_status_view, feature_view
 from phasegate.engine.views.follow import JournalFollower
 from phasegate.engine.views.grounds import decision_grounds, render_grounds
@@ -32,6 +33,7 @@ from phasegate.engine.views.overview import (
     resolve_feature,
 )
 from phasegate.engine.views.show import PartKind, find_subject, read_part
+from phasegate.engine.views.specs import describe_requirement
 from phasegate.engine.views.trace import choose_feature, trace_feature
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.interfaces.mcp.decide import handle_decide
@@ -257,6 +259,12 @@ def _handle_explain(
     arguments: ExplainArguments, session: McpSession, _elicitor: Elicitor
 ) -> JsonObject:
     project = open_project(session.folder)
+    if arguments.what == "drift":
+        return paginate_text("\n".join(render_drift(find_drift(project))), arguments.page)
+    if arguments.what == "requirement":
+        lines = describe_requirement(project, arguments.of).lines
+        return paginate_text("\n".join(lines), arguments.page)
+
     with require_reader(str(session.folder)) as reader:
         if arguments.what == "grounds":
             slug = arguments.feature or _find_current_feature(reader, session)

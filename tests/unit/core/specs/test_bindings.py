@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from phasegate.core.specs.adopt import draft_requirements
 from phasegate.core.specs.amend import amend_spec
 from phasegate.core.specs.bindings import (
     add_bindings,
@@ -122,6 +123,20 @@ def test_findings_are_written_for_code_scanning_and_as_annotations() -> None:
     assert render_annotation(finding) == (
         "::warning file=a%2Cb.py,line=3::FR-A-001: 100%25 changed%0Aagain"
     )
+
+
+def test_code_is_adopted_in_slices_without_taking_an_id_twice() -> None:
+    code = {"src/login.py": "def log_in(name): pass\n\ndef log_out(): pass\n\ndef reset(): pass\n"}
+    current = parse_spec("### FR-AUTH-001\n\nStated.\n")
+    ask = {"capability": "auth", "code": code, "tests": {"tests/t.py": TESTS}}
+    draft = draft_requirements(**ask, current=current, passes=lambda _: True, limit=1)
+    assert [*draft.spec.requirements] == ["FR-AUTH-002"]
+    assert draft.spec.requirements["FR-AUTH-002"].title == "Names it"
+    assert draft.left == ("tests/t.py::Login::test_fr_auth_002_logs_out", "tests/t.py::test_other")
+    assert draft.uncovered == ("src/login.py::reset",)
+
+    red = draft_requirements(**ask, current=draft.spec, passes=lambda _: False, limit=9)
+    assert (red.spec.blocks, red.failing) == ((), draft.left)
 
 
 SPEC = """\
