@@ -248,9 +248,7 @@ def tests_by_clause(demands: list[Demand], marks: list[Mark]) -> dict[str, list[
     tests: dict[str, dict[str, Mark]] = {
         f"{demand.id}.{key}": {} for demand in demands for key in demand.clauses
     }
-    unknown = sorted(
-        {f"{one.test} names {one.clause}" for one in marks if one.clause not in tests}
-    )
+    unknown = sorted({f"{one.test} names {one.clause}" for one in marks if one.clause not in tests})
     if unknown:
         raise TraceabilityError("unknown demand clauses:\n  " + "\n  ".join(unknown))
     for mark in marks:

@@ -75,8 +75,6 @@ def test_pages_for_agents_anywhere_in_the_repository_are_given_in_every_run(tmp_
     ]
 
 
-
-
 @pytest.mark.demand("D16.c")
 def test_planning_documents_have_front_matter_also_where_the_writer_left_it_out(
     tmp_path: Path,
@@ -84,9 +82,7 @@ def test_planning_documents_have_front_matter_also_where_the_writer_left_it_out(
     project = make_feature_project(tmp_path)
     with_own = document("proposal.md", "---\naudience: [developers]\n---\n# Proposal\n")
     writes = [document(name) for name in ("spec.md", "tasks.md")]
-    project.play(
-        turn("plan", with_own, *writes, {"verdict": "PASS"}), *BUILDS, *APPROVES, ARCHIVES
-    )
+    project.play(turn("plan", with_own, *writes, {"verdict": "PASS"}), *BUILDS, *APPROVES, ARCHIVES)
     assert project.command("run", "quick", "Say bye to people", "--merge").code == 0
     branch = f"refs/phasegate/features/{SLUG}"
     assert project.show(branch, f"{FOLDER}/spec.md").startswith(f"{FRONT}<!-- spec-kitty")
@@ -232,7 +228,9 @@ def test_the_prompts_and_reports_of_a_run_say_what_the_seeds_demand(tmp_path: Pa
 
     # 002, R4: tasks and files are in the prompt; a variable without a value is reported.
     (writer,) = [text for text in project.prompts("implement") if "work package WP02" in text]
-    assert "- 2.2 Tell about it\n  - File: README.md\n  - Spec: FR-BYE-001\n  - Do: say how" in writer
+    assert (
+        "- 2.2 Tell about it\n  - File: README.md\n  - Spec: FR-BYE-001\n  - Do: say how" in writer
+    )
     assert "<file path='README.md'>A project that greets.\n</file>" in writer
     assert "[Context not provided: PROJECT_CONTEXT." in writer
     assert "no value for the template variable PROJECT_CONTEXT" in done.stderr

@@ -56,13 +56,13 @@ from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
 from phasegate.engine.steps.briefing import WRITER_ROLES, build_phase_job, writer_scope
+from phasegate.engine.steps.context_documents import is_planning_document
 from phasegate.engine.steps.feature_merge import (
     clean_up_feature,
     list_decisions,
     merge_feature,
     skipped_hook_notices,
 )
-from phasegate.engine.steps.context_documents import is_planning_document
 from phasegate.engine.steps.harvest import AgentChanges, harvest_documents
 from phasegate.engine.steps.planning import PackagePlanner, check_plan
 from phasegate.engine.steps.validate import select_latest_claims
