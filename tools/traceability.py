@@ -14,7 +14,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 SHOWN_TESTS = 3
 ENTRY_FOLDERS = frozenset(
@@ -156,14 +156,16 @@ def _words(function: Function) -> set[str]:
         elif isinstance(node, ast.Attribute):
             words.add(f".{node.attr}")
         elif isinstance(node, ast.Call):
-            words |= {f'"{one.value}"' for one in node.args if _is_text(one)}
+            words |= {f'"{one}"' for one in _texts(node.args)}
         elif isinstance(node, ast.List | ast.Tuple):
-            words |= {f'"{one.value}"' for one in node.elts if _is_text(one)}
+            words |= {f'"{one}"' for one in _texts(node.elts)}
     return words
 
 
-def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _texts(nodes: list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def _scope_marks(
