@@ -11,7 +11,8 @@ import re
 import string
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +21,22 @@ ENTRY_FOLDERS = frozenset(
     {"agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"}
 )
 SECTIONS = "NWTPDRXMEL"
+# How a test starts a whole run: words of a command line, or methods of the test projects
+RUNS = frozenset({'"run"', '"dispatch"', '"demo"', ".drive", ".dispatch"})
+LEVELS = ("whole run", "entry", "rules only")
+# How it looks at what came of it
+RESULTS = frozenset(
+    {".prompt", ".prompts", ".stdout", ".stderr", ".output", ".show", ".trail", ".reason", ".state"}
+    | {".git", ".json", ".jobs", ".gates", ".rows", ".files_of", ".packages", ".happened", ".saved"}
+    | {".read_text", ".read_bytes", ".seen", ".decode", "blocks_in", "expect_stories"}
+)
 DEMAND_ID = re.compile(rf"[{SECTIONS}][1-9][0-9]*")
 HEAD = """# Traceability
 
 Which tests show which demand. Made from [demands.toml](demands.toml) and the `pytest.mark.demand` marks in `tests/`.
-A clause is shown by a test that goes through the product's entry. *Rules only*: all its tests call the code behind it.
+*Whole run*: a test carries a feature or a package through its steps with agents (`run`, `dispatch`, `demo`) and looks at what came of it: prompts,
+output, documents, trails. *Entry*: tests go through the product's entry, without such a run. *Rules only*: all tests call the code behind it.
+Whether a test is a whole run is read from its source: it, or a helper of its module, starts one and reads the result.
 Do not edit: run `make traceability`.
 """
 Scope = ast.Module | ast.ClassDef
@@ -49,6 +61,17 @@ class Sighting(NamedTuple):
 class Mark(NamedTuple):
     sighting: Sighting
     test: str
+    is_whole_run: bool = False
+
+    @property
+    def clause(self) -> str:
+        return self.sighting.clause
+
+    @property
+    def level(self) -> str:
+        if self.test.split("/")[1] not in ENTRY_FOLDERS:
+            return "rules only"
+        return "whole run" if self.is_whole_run else "entry"
 
 
 Constants = dict[str, list[Sighting]]
@@ -95,7 +118,11 @@ def marks_in(source: bytes, path: str) -> list[Mark]:
         module = ast.parse(source, path)
     except SyntaxError as error:
         raise TraceabilityError(f"{path} cannot be parsed: {error}") from error
-    marks = list(_scope_marks(module, path, [], _constants(module, path)))
+    helpers = {node.name: node for node in module.body if isinstance(node, Function)}
+    marks = [
+        mark._replace(is_whole_run=is_whole_run(function, helpers))
+        for function, mark in _scope_marks(module, path, [], _constants(module, path))
+    ]
     reached = {mark.sighting for mark in marks}
     for sighting in _sightings(module, path):
         # A mark that counts for nothing would look like a test that shows its demand.
@@ -106,10 +133,45 @@ def marks_in(source: bytes, path: str) -> list[Mark]:
     return marks
 
 
+def is_whole_run(test: Function, helpers: Mapping[str, Function]) -> bool:
+    """Whether a test, with the helpers and fixtures of its module, starts a run and reads its result."""
+    waiting: list[Function] = [test]
+    seen: set[str] = set()
+    words: set[str] = set()
+    while waiting:
+        function = waiting.pop()
+        seen.add(function.name)
+        found = _words(function)
+        words |= found
+        waiting += [one for name, one in helpers.items() if name in found and name not in seen]
+    return not RUNS.isdisjoint(words) and not RESULTS.isdisjoint(words)
+
+
+def _words(function: Function) -> set[str]:
+    """The names and attributes that a function uses, and the texts that it passes to a call."""
+    words = {argument.arg for argument in function.args.args}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            words.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            words.add(f".{node.attr}")
+        elif isinstance(node, ast.Call):
+            words |= {f'"{one}"' for one in _texts(node.args)}
+        elif isinstance(node, ast.List | ast.Tuple):
+            words |= {f'"{one}"' for one in _texts(node.elts)}
+    return words
+
+
+def _texts(nodes: list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
 def _scope_marks(
     scope: Scope, name: str, inherited: list[Sighting], constants: Constants
-) -> Iterator[Mark]:
-    """The marks of a module or class; its tests have its own marks besides theirs."""
+) -> Iterator[tuple[Function, Mark]]:
+    """The tests of a module or class with their marks; its own marks hold for each of its tests."""
     inherited = inherited + [
         seen for node in scope.body if _is_pytestmark(node) for seen in _sightings(node, name)
     ]
@@ -119,7 +181,7 @@ def _scope_marks(
             yield from _scope_marks(node, f"{name}::{node.name}", inherited + own, constants)
         elif isinstance(node, Function) and node.name.startswith("test"):
             own = _on_decorators(node, name, constants)
-            yield from (Mark(seen, f"{name}::{node.name}") for seen in inherited + own)
+            yield from ((node, Mark(seen, f"{name}::{node.name}")) for seen in inherited + own)
 
 
 def _constants(module: ast.Module, path: str) -> Constants:
@@ -180,40 +242,38 @@ def _literal(argument: ast.expr, name: str) -> str:
     )
 
 
-def tests_by_clause(demands: list[Demand], marks: list[Mark]) -> dict[str, list[str]]:
-    """The tests of each clause, those through the entry first; a mark that names no clause is refused."""
-    tests: dict[str, set[str]] = {
-        f"{demand.id}.{key}": set() for demand in demands for key in demand.clauses
+def tests_by_clause(demands: list[Demand], marks: list[Mark]) -> dict[str, list[Mark]]:
+    """The tests of each clause: whole runs first, then those through the entry.
+
+    A mark that names no clause is refused.
+    """
+    tests: dict[str, dict[str, Mark]] = {
+        f"{demand.id}.{key}": {} for demand in demands for key in demand.clauses
     }
-    unknown = sorted(
-        {f"{test} names {seen.clause}" for seen, test in marks if seen.clause not in tests}
-    )
+    unknown = sorted({f"{one.test} names {one.clause}" for one in marks if one.clause not in tests})
     if unknown:
         raise TraceabilityError("unknown demand clauses:\n  " + "\n  ".join(unknown))
-    for seen, test in marks:
-        tests[seen.clause].add(test)
+    for mark in marks:
+        tests[mark.clause][mark.test] = mark
     return {
-        clause: sorted(names, key=lambda name: (not _through_the_entry(name), name))
-        for clause, names in tests.items()
+        clause: sorted(found.values(), key=lambda one: (LEVELS.index(one.level), one.test))
+        for clause, found in tests.items()
     }
 
 
-def document(demands: list[Demand], tests: dict[str, list[str]]) -> str:
+def document(demands: list[Demand], tests: dict[str, list[Mark]]) -> str:
     """The whole text of TRACEABILITY.md."""
-    shown = sum(1 for names in tests.values() if names and _through_the_entry(names[0]))
-    untested = sum(1 for names in tests.values() if not names)
-    rules_only = len(tests) - shown - untested
+    levels = Counter(found[0].level if found else "open" for found in tests.values())
+    share = round(100 * levels["whole run"] / len(tests))
     counts = (
-        f"{shown} of {len(tests)} clauses are shown, {rules_only} rules only, {untested} open.\n"
+        f"{levels['whole run']} of {len(tests)} clauses ({share} %) are shown by a whole run, "
+        f"{levels['entry']} through the entry, {levels['rules only']} rules only, "
+        f"{levels['open']} open.\n"
     )
     return "\n".join([HEAD, counts, *(_section(demand, tests) for demand in demands)])
 
 
-def _through_the_entry(test: str) -> bool:
-    return test.split("/")[1] in ENTRY_FOLDERS
-
-
-def _section(demand: Demand, tests: dict[str, list[str]]) -> str:
+def _section(demand: Demand, tests: dict[str, list[Mark]]) -> str:
     rows = [
         f"| {demand.id}.{key} | {_cell(text)} | {_tests_cell(tests[f'{demand.id}.{key}'])} |"
         for key, text in demand.clauses.items()
@@ -229,11 +289,12 @@ def _section(demand: Demand, tests: dict[str, list[str]]) -> str:
     )
 
 
-def _tests_cell(names: list[str]) -> str:
-    rules_only = "rules only: " if names and not _through_the_entry(names[0]) else ""
-    named = [f"`{name}`" for name in names[:SHOWN_TESTS]]
-    more = [f"+{len(names) - SHOWN_TESTS} more"] if len(names) > SHOWN_TESTS else []
-    return rules_only + ", ".join(named + more) or "open"
+def _tests_cell(found: list[Mark]) -> str:
+    if not found:
+        return "open"
+    named = [f"`{one.test}`" for one in found[:SHOWN_TESTS]]
+    more = [f"+{len(found) - SHOWN_TESTS} more"] if len(found) > SHOWN_TESTS else []
+    return f"{found[0].level}: " + ", ".join(named + more)
 
 
 def _cell(text: str) -> str:

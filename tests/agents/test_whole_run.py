@@ -38,7 +38,9 @@ SPEC = """\
 It says bye.
 <!-- /sk:fr -->
 """
-PASS = Say("I have read it.\n\n<review>PASS</review>\n")
+THOUGHT = "a-secret-thought"
+PASS = Say(f"<thought>{THOUGHT}</thought>\nI have read it.\n\n<review>PASS</review>\n")
+RUNS_TESTS = Shell("python3 -S -m unittest -q check")
 WAIT_S = 400.0
 ROLES = {
     "plan": "claude",
@@ -49,7 +51,17 @@ ROLES = {
 }
 
 
-def result(prompt: str) -> str:
+# What only the template of this agent and phase says.
+OWN_TEMPLATES = {
+    ("plan", "claude"): "# Planning: writer\n",
+    ("implement", "claude"): "# Implementation: work package, for Claude Sonnet\n",
+    ("challenge", "codex"): "You MUST output &lt;review&gt;PASS&lt;/review&gt; or",
+    ("review", "codex"): "for Codex\n",
+    ("archive", "gemini"): "# Archive",
+}
+
+
+def result(prompt: str, status: str = "COMPLETED") -> str:
     job = re.search(r"- job_id: (\S+)", prompt)
     assert job is not None, prompt[-2000:]
     fields = {
@@ -59,7 +71,7 @@ def result(prompt: str) -> str:
         "status": "completed",
         "summary": "Done",
     }
-    task = '<task_status id="2.1">COMPLETED</task_status>'
+    task = f'<task_status id="2.1">{status}</task_status>'
     return f"It is done.\n\n{task}\n\n```json\n{json.dumps(fields)}\n```\n"
 
 
@@ -88,7 +100,9 @@ def scripts(has_looked: threading.Event) -> tuple[Script, ...]:
         ),
         Script((PASS,), about="Challenge the documents of phase"),
         Script((PASS,), about="Review work package WP01|Review phase 08-code-review"),
-        Script((Write("bye.py", BYE), Say(looked_at)), about="Implement work package WP01"),
+        Script(
+            (Write("bye.py", BYE), RUNS_TESTS, Say(looked_at)), about="Implement work package WP01"
+        ),
         Script((Write("CHANGELOG.md", "# Changelog\n- Bye.\n"), PASS), about="Archive the feature"),
     )
 
@@ -174,8 +188,13 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         assert any(prompt in text for seen in model.seen for text in seen.strings), (
             f"{job} was not told its prompt"
         )
+        assert OWN_TEMPLATES[job.phase, job.agent] in prompt, job
+        assert THOUGHT not in prompt, "thoughts of earlier agents are filtered out"
         assert job.tokens > 0
         assert processes_tagged(job.id) == []
+    raw = (run.project.jobs_folder / jobs[1].id / "stdout.log").read_text(encoding="utf-8")
+    assert THOUGHT in raw, "the control"
+    assert THOUGHT not in run.run("show", jobs[1].id, "--log").stdout
     assert verify_audit(run.project.location).problems == ()
     trails = trails_of(run.root)
     expect_stories(trails, run.root, begun, SLUG, f"refs/phasegate/features/{SLUG}")
@@ -183,7 +202,44 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         entry["source"] == "reported" and entry["action"] == "write_file"
         for entry in trails[jobs[4].id]
     )
+    told = [entry for entry in trails[jobs[4].id] if entry["source"] == "reported"]
+    assert {entry["actor"] for entry in told} == {"agent:claude-code"}
+    (tested,) = [entry for entry in told if entry["action"] == "run_tests"]
+    assert "unittest -q check" in tested["command"]
+    assert (tested["exit_code"], tested["duration_ms"] > 0) == (0, True)
     assert "spent: " in run.run("status").stdout
+
+
+@pytest.mark.demand("P6.a", "P6.b", "W3.g")
+@pytest.mark.parametrize("answer", ["FAILED", "MAJOR_ISSUES"])
+def test_a_failed_task_and_major_issues_of_real_programs_stop_the_feature(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    subjects = [SUBJECTS[kind] for kind in ("claude_code", "codex")]
+    documents = {"proposal.md": "# Proposal\nSay bye.\n", "spec.md": SPEC, "tasks.md": TASKS}
+    status = "FAILED" if answer == "FAILED" else "COMPLETED"
+    major = Say("It sends names to strangers.\n\n<review>MAJOR_ISSUES</review>\n")
+    with Standin(
+        Script(
+            (*(Write(f"{FOLDER}/{name}", text) for name, text in documents.items()), PASS),
+            about=WRITING,
+        ),
+        Script((PASS,), about="Challenge the documents of phase"),
+        Script((major,), about="Review work package WP01"),
+        Script(
+            (Write("bye.py", BYE), Say(lambda prompt: result(prompt, status))),
+            about="Implement work package WP01",
+        ),
+    ) as model:
+        run = make_run(tmp_path, model.url, subjects, monkeypatch)
+        done = run.run("run", "quick", "Say bye", "--merge")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (package,) = run.reader().packages(SLUG)
+    assert package.state == "BLOCKED"
+    reason = "2.1" if answer == "FAILED" else "MAJOR_ISSUES"
+    assert reason in package.reason, package
+    assert [job.phase for job in run.jobs()].count("review") == (answer == "MAJOR_ISSUES")
+    assert run.git("log", "--format=%s", "main").count("\n") == 0, "nothing was merged"
 
 
 def word_in(prompt: str) -> str:

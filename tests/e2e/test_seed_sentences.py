@@ -27,6 +27,7 @@ from support.feature_project import (
     file,
     make_feature_project,
     plans,
+    says,
     turn,
 )
 from support.quick_dispatch import ECHO, TWO_ROUNDS, two_agents_two_rounds
@@ -74,8 +75,6 @@ def test_pages_for_agents_anywhere_in_the_repository_are_given_in_every_run(tmp_
     ]
 
 
-
-
 @pytest.mark.demand("D16.c")
 def test_planning_documents_have_front_matter_also_where_the_writer_left_it_out(
     tmp_path: Path,
@@ -83,9 +82,7 @@ def test_planning_documents_have_front_matter_also_where_the_writer_left_it_out(
     project = make_feature_project(tmp_path)
     with_own = document("proposal.md", "---\naudience: [developers]\n---\n# Proposal\n")
     writes = [document(name) for name in ("spec.md", "tasks.md")]
-    project.play(
-        turn("plan", with_own, *writes, {"verdict": "PASS"}), *BUILDS, *APPROVES, ARCHIVES
-    )
+    project.play(turn("plan", with_own, *writes, {"verdict": "PASS"}), *BUILDS, *APPROVES, ARCHIVES)
     assert project.command("run", "quick", "Say bye to people", "--merge").code == 0
     branch = f"refs/phasegate/features/{SLUG}"
     assert project.show(branch, f"{FOLDER}/spec.md").startswith(f"{FRONT}<!-- spec-kitty")
@@ -231,7 +228,9 @@ def test_the_prompts_and_reports_of_a_run_say_what_the_seeds_demand(tmp_path: Pa
 
     # 002, R4: tasks and files are in the prompt; a variable without a value is reported.
     (writer,) = [text for text in project.prompts("implement") if "work package WP02" in text]
-    assert "- 2.2 Tell about it\n  - File: README.md\n  - Spec: FR-BYE-001\n  - Do: say how" in writer
+    assert (
+        "- 2.2 Tell about it\n  - File: README.md\n  - Spec: FR-BYE-001\n  - Do: say how" in writer
+    )
     assert "<file path='README.md'>A project that greets.\n</file>" in writer
     assert "[Context not provided: PROJECT_CONTEXT." in writer
     assert "no value for the template variable PROJECT_CONTEXT" in done.stderr
@@ -344,3 +343,74 @@ def test_agents_who_share_a_package_are_told_their_own_worktrees(tmp_path: Path)
     assert script != TWO_ROUNDS
     project = two_agents_two_rounds(tmp_path, script=script)
     assert project.dispatch().state == PackageState.DONE
+
+
+@pytest.mark.demand("D8.d")
+def test_coverage_below_its_threshold_rejects_a_package_and_says_by_how_much(
+    tmp_path: Path,
+) -> None:
+    report = (
+        "n=$(grep -c tested src/login.ts); "
+        "printf 'SF:src/login.ts\\nDA:1,1\\nDA:2,%s\\nend_of_record\\n' $n > lcov.info"
+    )
+    checks = {"test": ECHO, "coverage": f"{report}; {ECHO}", "coverage_min": 80}
+    project = make_project(tmp_path, {"WP01": package(checks=checks)})
+    rounds = [
+        turn(
+            "implement",
+            file("src/login.ts", text),
+            {"commit": "{wp_id}: Write it"},
+            {"result": "success"},
+            round=number,
+        )
+        for number, text in ((1, "export {};\n// bare\n"), (2, "export {};\n// tested\n"))
+    ]
+    project.play(*rounds, approves())
+    assert project.dispatch().state == PackageState.DONE
+    writers = [job for job in project.jobs() if job.phase == "implement"]
+    assert [job.round for job in writers] == [1, 2]
+    told = project.prompt(writers[1].id)
+    assert re.search(r"coverage: .*50(\.0)? ?%.*80", told), told[-3000:]
+
+
+@pytest.mark.demand("N1.a", "N1.b", "N1.c", "N1.d", "N1.e", "N1.f", "N1.g", "N1.h", "N1.i")
+@pytest.mark.demand("N4.a", "N4.b", "N4.c", "N4.d", "N4.f", "N4.g", "N5.a", "N6.a", "N6.b", "N12.a")
+def test_every_block_of_a_whole_run_keeps_every_rule_of_its_format(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path)
+    phases = ("01-requirements", "06-implementation")
+    project.play(
+        says("challenge", "NEEDS_REVISION", round=1),
+        plans("01-requirements", phases),
+        *(*BUILDS, *APPROVES, ARCHIVES),
+    )
+    argv = [sys.executable, "-m", "phasegate", "run", "quick", "Say bye to people", "--merge"]
+    done = subprocess.run(argv, cwd=project.root, capture_output=True, check=True)
+    shown = done.stdout
+    assert shown.isascii()
+    assert b"\r" not in shown
+    assert shown.endswith(b"\n---\n")
+    assert shown.count(b"SUGGESTED NEXT STEPS:") == len(blocks_in(shown.decode()))
+    continuing = [
+        (f"Continue to {name}", f"Review {noun} artifacts", "Show workflow status")
+        for name, noun in (
+            ("Phase 06 - Implementation", "requirements"),
+            ("Phase 08 - Code Review", "implementation"),
+        )
+    ]
+    assert blocks_in(shown.decode()) == [
+        (
+            "Describe your feature to begin Phase 01 - Requirements",
+            "Show workflow phases",
+            "Show workflow status",
+        ),
+        ("Review gate failure details", "Retry gate check", "Escalate to human"),
+        *continuing,
+        (
+            "Complete workflow and merge to main",
+            "Review all workflow artifacts",
+            "Show workflow status",
+        ),
+        ("Start a new feature", "Run tests", "View project status"),
+    ]
+    numbers = re.findall(r"^  \[(\d)\] ", shown.decode(), re.M)
+    assert numbers == ["1", "2", "3"] * 6

@@ -156,7 +156,8 @@ def test_an_untested_clause_is_listed_open_and_counted(project: Project) -> None
     project.tests("@pytest.mark.demand('N2.b')\ndef test_one(): ...\n")
     text = project.document()
     assert "| N2.a | first clause | open |" in text
-    assert "0 of 3 clauses are shown, 1 rules only, 2 open." in text
+    counts = "0 of 3 clauses (0 %) are shown by a whole run, 0 through the entry, "
+    assert f"{counts}1 rules only, 2 open." in text
 
 
 @pytest.mark.parametrize(
@@ -170,14 +171,46 @@ def test_only_a_test_through_the_products_entry_shows_a_clause_and_it_is_named_f
             "@pytest.mark.demand('N2.a', 'N2.b')\ndef test_it(): ...\n",
             name=f"{inside}/test_{inside}.py",
         )
-    assert "0 of 3 clauses are shown, 2 rules only, 1 open." in project.document()
+    assert "0 through the entry, 2 rules only, 1 open." in project.document()
     project.tests(
         "@pytest.mark.demand('N2.b')\ndef test_it(): ...\n", name=f"{folder}/test_entry.py"
     )
     text = project.document()
-    assert "1 of 3 clauses are shown, 1 rules only, 1 open." in text
+    assert "1 through the entry, 1 rules only, 1 open." in text
     assert "| N2.a | first clause | rules only: `tests/docs/" in text
-    assert f"| N2.b | second clause | `tests/{folder}/test_entry.py::test_it`, " in text
+    assert f"| N2.b | second clause | entry: `tests/{folder}/test_entry.py::test_it`, " in text
+
+
+RUNS = "    assert project.command('run', 'quick').stdout\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "level"),
+    [
+        (f"def test_it(project):\n{RUNS}", "whole run"),
+        (f"def helper(project):\n{RUNS}def test_it(project):\n    helper(project)\n", "whole run"),
+        (f"@pytest.fixture\ndef ran(project):\n{RUNS}def test_it(ran): ...\n", "whole run"),
+        ("def test_it(project):\n    assert project.dispatch().reason\n", "whole run"),
+        # A run that nobody looks at, a key of a scenario, another command
+        ("def test_it(project):\n    project.command('run', 'quick')\n", "entry"),
+        ("def test_it(project):\n    assert project.play({'run': 'x'}).stdout\n", "entry"),
+        ("def test_it(project):\n    assert project.command('status').stdout\n", "entry"),
+        (f"def helper(project):\n{RUNS}def test_it(project): ...\n", "entry"),
+    ],
+)
+def test_a_whole_run_is_told_from_other_tests_through_the_entry(
+    project: Project, source: str, level: str
+) -> None:
+    marked = source.replace("def test_it", "@pytest.mark.demand('N2.a')\ndef test_it")
+    project.tests(marked, name="e2e/test_x.py")
+    text = project.document()
+    assert f"| N2.a | first clause | {level}: `tests/e2e/test_x.py::test_it` |" in text
+    share = "1 of 3 clauses (33 %)" if level == "whole run" else "0 of 3 clauses (0 %)"
+    assert f"{share} are shown by a whole run" in text
+    # The same test behind the entry shows a rule only.
+    (project.root / "tests/e2e/test_x.py").unlink()
+    project.tests(marked, name="unit/test_x.py")
+    assert "| N2.a | first clause | rules only: " in project.document()
 
 
 def test_at_most_three_tests_are_named(project: Project) -> None:

@@ -24,6 +24,7 @@ from phasegate.agents.stream.tool_use import (
 
 # A program that would wait longer for its model is stopped, and we reschedule the job.
 MAX_RETRY_DELAY_MS = 30_000
+_EXIT_CODE = re.compile(r"^Exit [Cc]ode:? (\d{1,3})\b", re.MULTILINE)
 _USAGE_LIMIT = re.compile(r"Claude(?: AI)? usage limit reached\b")
 
 
@@ -57,6 +58,8 @@ class ClaudeAssistant(msgspec.Struct, frozen=True, tag="assistant"):
 
 class ClaudeUser(msgspec.Struct, frozen=True, tag="user"):
     message: ClaudeMessage
+    # With `returnCodeInterpretation` an exit status other than 0 is no error: `grep` found nothing
+    tool_use_result: object = None
 
 
 class QwenRetry(msgspec.Struct, frozen=True):
@@ -160,8 +163,8 @@ class ClaudeStreamParser(StreamParser):
                 return ()
             case ClaudeAssistant() as event:
                 return self._handle_assistant(event)
-            case ClaudeUser(message):
-                return self._handle_tool_results(message)
+            case ClaudeUser(message, result):
+                return self._handle_tool_results(message, result)
             case ClaudeSystem() as event:
                 return self._handle_system(event)
             case ClaudeRateLimit(info):
@@ -226,12 +229,24 @@ class ClaudeStreamParser(StreamParser):
             cost_usd=cost_usd,
         )
 
-    def _handle_tool_results(self, message: ClaudeMessage) -> Iterator[AgentEvent]:
+    def _handle_tool_results(self, message: ClaudeMessage, result: object) -> Iterator[AgentEvent]:
+        details = result if isinstance(result, dict) else {}
         for part in message.content if isinstance(message.content, tuple) else ():
-            if part.type == "tool_result" and part.is_error:
-                yield make_notice_event(str(part.content or "a tool failed")[:2_000], failed=True)
-            elif part.type == "tool_result":
-                yield from make_result_events(part.content)
+            if part.type != "tool_result":
+                continue
+
+            text = str(part.content or "a tool failed")[:2_000]
+            stated = _EXIT_CODE.search(text)
+            exit_code = int(stated[1]) if stated else None
+            if part.is_error:
+                yield make_notice_event(text, failed=True, exit_code=exit_code)
+                continue
+
+            # The shell tool of Claude Code states the exit status of failed commands only
+            is_shell = "stdout" in details and "returnCodeInterpretation" not in details
+            if exit_code is None and part.is_error is False and is_shell:
+                exit_code = 0
+            yield from make_result_events(part.content, exit_code=exit_code)
 
     def _handle_system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
         self._state.version = (

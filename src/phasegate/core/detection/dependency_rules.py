@@ -1,8 +1,8 @@
 """Compare a change with the rules of its package: new dependencies and frozen files.
 
 Names of dependencies are read from manifests and lock files of npm, Python, Cargo, Go, Maven,
-Gradle and Bundler. A package may add only what its `May add` lists; new names in a lock file are accepted only
-together with a permitted dependency, which may need them.
+Gradle and Bundler. A package may add only what its `May add` lists; new names in a lock file are
+accepted only together with a permitted dependency, which may need them.
 """
 
 from __future__ import annotations

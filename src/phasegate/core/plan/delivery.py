@@ -27,7 +27,11 @@ _NO_TITLE = re.compile(r"proposal|feature|spec|specification|plan|tasks|\S+\.md"
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _OPEN_REQUIREMENT = re.compile(r'^\s*<!--\s*sk:fr\s+id="([^"]+)".*-->\s*$')
 _MARKER = re.compile(r"^\s*</?(?:review|verdict|task_status)\b.*$", re.I)
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?^---[ \t]*$\n?", re.M | re.DOTALL)
+# Between two lines of three hyphens, the first of which is the first line
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\n.*?^---[ \t]*$\n?",
+    re.M | re.DOTALL,
+)
 _MENU = re.compile(
     r"^---\n(?:SUGGESTED NEXT STEPS:|STATUS:)[^\n]*\n(?:  \[\d\][^\n]*\n)*---$", re.M
 )
@@ -194,7 +198,9 @@ def _first_paragraph(text: str) -> str:
 
 def _clean_document(text: str) -> str:
     """Remove front matter, title, comments, markers, menus and empty sections from a document."""
-    visible = _MENU.sub("", _FRONT_MATTER.sub("", text.replace("\r\n", "\n"), count=1))
+    unified = text.replace("\r\n", "\n")
+    body = _FRONT_MATTER.sub("", unified, count=1)
+    visible = _MENU.sub("", body)
     visible = re.sub(r"^Decisions:\n", "## Decisions\n\n", visible, flags=re.M)
     lines = [*_show_requirement_ids(visible.split("\n"))]
     uncommented = _remove_comments("\n".join(lines))
