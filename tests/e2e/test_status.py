@@ -89,6 +89,7 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
         "detail": None,
         "overlaps": [],
         "fleet": None,
+        "costs": {},
     }
     assert data == {"workflow": None, "features": [], "blockers": [], **nothing_else}
 

@@ -168,6 +168,19 @@ def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
     return [(name, record) for name, record in found if record is not None]
 
 
+def list_package_checkouts(repository: Repository, slug: str, package: str) -> list[Checkout]:
+    """Return the checkout of a package, or those of its agents."""
+    name = f"{slug}-{package}"
+    found = []
+    for checkout_name, record in list_checkouts(repository):
+        suffix = checkout_name.removeprefix(name)
+        if checkout_name == name or (suffix != checkout_name and suffix.startswith("-agent")):
+            index = suffix.removeprefix("-agent")
+            assignment = Assignment(slug, package, int(index) if index else None)
+            found.append(Checkout(repository, assignment, record))
+    return found
+
+
 def locate_folder(repository: Repository, record: CheckoutRecord | None) -> CheckoutRecord | None:
     """Return the record with the current numbers of its folder; None if it was replaced.
 

@@ -118,6 +118,8 @@ class FeatureCard(NamedTuple):
     base: str = ""
     # Commit of the base branch that contains the feature
     merged: str = ""
+    # When its state changed last
+    since: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -385,7 +387,8 @@ def worker_line(worker: Worker) -> str:
     # A worker on another machine has no local pid
     if not worker.pid:
         return escape_unprintable(f"worker {worker.command}, last seen {worker.since}")
-    return escape_unprintable(f"process {worker.pid} ({worker.command}) since {worker.since}")
+    since = worker.since if worker.since.endswith(" ago") else f"since {worker.since}"
+    return escape_unprintable(f"process {worker.pid} ({worker.command}) {since}")
 
 
 def count_by_state(rows: Sequence[PackageRow]) -> dict[str, int]:
@@ -454,7 +457,7 @@ def _column_lines(
         widths[state] = max(free_width // len(filled), widths[state])
 
     head = (
-        style(pad_to_width(headings[state], widths[state]), _STATE_COLOURS.get(state, "plain"))
+        style(pad_to_width(headings[state], widths[state]), _heading_colour(state, totals[state]))
         for state in shown
     )
     yield _GAP.join(head).rstrip()
@@ -465,6 +468,11 @@ def _column_lines(
             for state, column in shown.items()
         )
         yield _GAP.join(cells).rstrip()
+
+
+def _heading_colour(state: str, total: int) -> str:
+    """Return the colour of a column's heading: an empty column has none."""
+    return _STATE_COLOURS.get(state, "plain") if total else "plain"
 
 
 _STATE_COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}

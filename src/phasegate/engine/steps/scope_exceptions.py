@@ -23,11 +23,10 @@ from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.journal.entries import SCOPE_ALLOWED, ScopeException
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
-from phasegate.engine.views.refused import package_checkouts
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.text_file import TextFile, read_text_file
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.checkout import Checkout, list_package_checkouts
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.job_snapshot import CheckoutSnapshot
 from phasegate.workspace.repository import read_blobs
@@ -139,7 +138,9 @@ def fingerprint_content(checkout: Path, path: str) -> str:
 
 def _find_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
     """Find the change to a protected path in any checkout of the package."""
-    for checkout in package_checkouts(project, package.feature_slug, package.work_package_id):
+    for checkout in list_package_checkouts(
+        project.repository, package.feature_slug, package.work_package_id
+    ):
         before = _read_base_text(project, checkout, path)
         content = fingerprint_content(checkout.folder, path)
         after = ""

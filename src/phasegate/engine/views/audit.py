@@ -27,7 +27,7 @@ __all__ = ["AuditReport", "JobWork", "RecordedEvent", "TrailSummary", "describe_
 
 
 # Fields of a feature's event that say what happened
-_TELLING_FIELDS = ("description", "role", "agent", "verdict", "reason", "why", "how", "package")
+_DETAIL_FIELDS = ("description", "role", "agent", "verdict", "reason", "why", "how", "package")
 # Fields of other entries
 _SHOWN_FIELDS = ("work", "wp", "id", "phase", "agent", "outcome", "state", "step", "path", "text")
 
@@ -82,7 +82,7 @@ def describe_entry(entry: RecordedEvent) -> str:
         return render_package_event(package, step) or f"{package}: {_name_event(step)}"
     if entry.kind == FEATURE_STEP:
         event = read_feature_step(entry.payload)
-        details = (getattr(event, name, "") for name in _TELLING_FIELDS)
+        details = (getattr(event, name, "") for name in _DETAIL_FIELDS)
         said = "; ".join(" ".join(str(text).split())[:200] for text in details if text)
         name = _name_event(event)
         return f"{name}: {said}" if said else name

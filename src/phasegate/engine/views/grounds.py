@@ -40,7 +40,7 @@ _QUESTIONS = {
 }
 
 
-class ChangedFile(NamedTuple):
+class FeatureFile(NamedTuple):
     """A changed file, with the packages and requirements that it belongs to."""
 
     path: str
@@ -81,7 +81,7 @@ class DecisionGrounds(NamedTuple):
     remediation: str
     # Changes that block a package, because they are outside its file scope
     refused: tuple[RefusedChange, ...]
-    files: tuple[ChangedFile, ...]
+    files: tuple[FeatureFile, ...]
     # Changed documents of the feature itself, which are not listed in `files`
     documents: int
     packages: tuple[PackageGrounds, ...]
@@ -145,7 +145,7 @@ def _seconds_since(ts: str) -> int:
 
 def _list_changes(
     project: Project, reader: StoreReader, slug: str, base: str, events: list[StreamEvent]
-) -> tuple[ChangedFile, ...]:
+) -> tuple[FeatureFile, ...]:
     """List what the merge brings, or brought if the feature is merged."""
     ends = _find_change_ends(project, slug, base, events)
     if ends is None:
@@ -157,7 +157,7 @@ def _list_changes(
         owners = [plan for plan in plans if compile_any(plan.file_scope).match(file.path)]
         requirements = (id_ for plan in owners for id_ in plan.requirements)
         changed.append(
-            ChangedFile(
+            FeatureFile(
                 path=file.path,
                 added=file.added,
                 deleted=file.deleted,
@@ -305,7 +305,7 @@ def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
     yield from _render_section(title, shown or ["none yet"])
 
 
-def _render_file(file: ChangedFile) -> str:
+def _render_file(file: FeatureFile) -> str:
     line = f"{file.path}  +{file.added} -{file.deleted}"
     owners = ", ".join((*file.packages, *file.requirements))
     return f"{line}  ({owners})" if owners else line

@@ -222,6 +222,8 @@ class Overview(NamedTuple):
     overlaps: tuple[FeatureOverlap, ...] = ()
     # Set if a fleet's record is shown
     fleet: FleetStatus | None = None
+    # Cost in USD of each feature for which agents reported one
+    costs: dict[str, float] = {}  # noqa: RUF012 - frozen
 
 
 def open_reader(folder: str) -> StoreReader | None:
@@ -295,6 +297,7 @@ def build_overview(reader: StoreReader | None, folder: str, feature: str | None 
         resting=_rate_limited_agents(reader),
         hidden=_lasting_notices(reader, first) if reader and first else (),
         board=read_board_address(),
+        costs=_read_costs(reader),
     )
 
     if reader and reader.location.fleet_copy:
@@ -481,6 +484,7 @@ def feature_card(reader: StoreReader, row: WorkflowRow) -> FeatureCard:
         phases=build_phase_cards(keys, row.position, row.stage, outcomes),
         base=row.base,
         merged=row.merged,
+        since=row.since,
     )
 
 
@@ -651,6 +655,13 @@ def _iter_feature_packages(reader: StoreReader, first: str) -> Iterator[FeatureP
     for slug in sorted(reader.features(), key=lambda slug: slug != first):
         if cards := package_cards(reader, slug):
             yield FeaturePackages(slug, count_by_state(cards), cards)
+
+
+def _read_costs(reader: StoreReader | None) -> dict[str, float]:
+    costs: dict[str, float] = {}
+    for feature, *_, cost_usd, _seconds in reader.usage_totals() if reader else ():
+        costs[str(feature)] = costs.get(str(feature), 0.0) + float(cost_usd)
+    return {feature: cost for feature, cost in costs.items() if cost}
 
 
 def _read_spent(reader: StoreReader | None, feature: str | None) -> dict[str, Spending]:

@@ -20,12 +20,7 @@ from phasegate.files import read_regular_file
 from phasegate.files.safe_open import folder_beneath
 from phasegate.storage.reader import StoreReader
 from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
-from phasegate.workspace.checkout import (
-    Assignment,
-    Checkout,
-    checkout_descriptor,
-    list_checkouts,
-)
+from phasegate.workspace.checkout import checkout_descriptor, list_package_checkouts
 from phasegate.workspace.checkout_files import DiskEntry
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.repository import read_blobs
@@ -101,7 +96,7 @@ def diff_checkouts(project: Project, slug: str, package: str) -> dict[str, str]:
     """Return the diff of each path that the agents of a package changed in their checkouts."""
     secrets = collect_lent_secrets(project)
     diffs: dict[str, str] = {}
-    for checkout in package_checkouts(project, slug, package):
+    for checkout in list_package_checkouts(project.repository, slug, package):
         observed = observe_checkout(checkout)
         if isinstance(observed, CheckoutTooLarge):
             continue
@@ -114,17 +109,6 @@ def diff_checkouts(project: Project, slug: str, package: str) -> dict[str, str]:
                 diffs[escape_unprintable(path)] = secrets.redact(_diff_texts(path, before, after))
 
     return diffs
-
-
-def package_checkouts(project: Project, slug: str, package: str) -> Iterator[Checkout]:
-    """Yield the checkout of a package, or those of its agents."""
-    name = f"{slug}-{package}"
-    for checkout_name, record in list_checkouts(project.repository):
-        suffix = checkout_name.removeprefix(name)
-        if checkout_name == name or (suffix != checkout_name and suffix.startswith("-agent")):
-            index = suffix.removeprefix("-agent")
-            assignment = Assignment(slug, package, int(index) if index else None)
-            yield Checkout(project.repository, assignment, record)
 
 
 def _read_blob(project: Project, blob: str | None) -> bytes:

@@ -172,6 +172,21 @@ def _archive_subject(reader: StoreReader, rows: dict[str, WorkflowRow], slug: st
     )
 
 
+def select_jobs(subject: Subject, role: str | None, round_: int | None) -> Subject:
+    """Return a subject with only the jobs of a role or round; raise if there are none."""
+    if role is None and round_ is None:
+        return subject
+
+    jobs = [job for job in subject.jobs if role in (None, job.phase)]
+    jobs = [job for job in jobs if round_ in (None, job.round)]
+    if not jobs:
+        found = sorted({f"{job.phase} in round {job.round}" for job in subject.jobs})
+        raise ConfigError(
+            f"{subject.name} has no such agent run", f"available: {', '.join(found) or 'none'}"
+        )
+    return subject._replace(jobs=tuple(jobs))
+
+
 def read_part(project: Project, reader: StoreReader, subject: Subject, kind: PartKind) -> KeptPart:
     """Read a stored part of a subject; raise if it does not exist.
 

@@ -15,11 +15,14 @@ from phasegate.core.display.status import (
     describe_merge,
     graph_line,
     merge_verb,
+    pad_to_width,
     worker_line,
     workflow_lines,
 )
 from phasegate.core.plan.task_status import format_task_statuses, summarize_tasks
+from phasegate.core.text.elapsed import describe_age
 from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.text.wrap import wrap_line
 from phasegate.core.workflow.spending import format_spending as spent_in_words
 
 TYPE_CHECKING = False
@@ -64,6 +67,10 @@ class StatusPage(NamedTuple):
     # Draw the phase rail and the graph: the terminal supports the characters
     is_drawn: bool = False
 
+    @property
+    def is_terminal(self) -> bool:
+        return self.is_drawn or not self.is_long
+
 
 def with_dependencies(overview: Overview, reader: StoreReader | None, page: StatusPage) -> Overview:
     """Add each package's dependencies if the graph is drawn; otherwise plans are not read."""
@@ -90,7 +97,12 @@ def render_overview(
     if not chosen:
         others = overview.others if overview.workflow else overview.ended
 
-    lines = [*_overview_lines(overview, others, page)]
+    overview = _with_relative_times(overview)
+    lines: list[str] = []
+    if not chosen and page.is_terminal and overview.workflow and overview.others:
+        lines += _feature_table(overview, page)
+        others = ()
+    lines += _overview_lines(overview, others, page)
     if not chosen:
         lines += _waiting_lines(overview)
     lines += _overlap_lines(overview)
@@ -106,8 +118,66 @@ def render_overview(
         lines.append(escape_unprintable(f"board: {overview.board}{path}"))
     if overview.fleet:
         lines += map(escape_unprintable, _fleet_lines(overview.fleet))
+    if page.is_terminal:
+        lines = [part for line in lines for part in wrap_line(line, page.width)]
 
     return "".join(f"{line}\n" for line in lines)
+
+
+def _with_relative_times(overview: Overview) -> Overview:
+    """Return the overview with the age of the running process instead of its start."""
+    workflow = overview.workflow
+    if workflow is None or workflow.worker is None or not workflow.worker.pid:
+        return overview
+
+    age = _age(workflow.worker.since)
+    worker = workflow.worker._replace(since=f"{age} ago" if age else workflow.worker.since)
+    return overview._replace(workflow=workflow._replace(worker=worker))
+
+
+def _age(ts: str) -> str:
+    """Describe how long ago a recorded time is; empty if it is not a time."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(ts)
+        return describe_age((datetime.now(UTC) - moment).total_seconds())
+    except (ValueError, TypeError):
+        return ""
+
+
+def _feature_table(overview: Overview, page: StatusPage) -> Iterator[str]:
+    """Yield a table of the features that have not ended, those that wait for the user first."""
+    assert overview.workflow is not None
+    waiting = {one.feature for one in overview.waiting}
+    cards = [overview.workflow, *overview.others]
+    cards.sort(key=lambda card: card.feature not in waiting)
+    room = max(20, min(44, page.width - 50))
+    heading = f"{pad_to_width('FEATURE', room)}  {'STATE':<15}  {'PHASE':<7}  {'AGE':<8}  COST"
+    yield page.style(heading, "bold")
+
+    limit = len(cards) if page.is_long else _MAX_SHOWN
+    for card in cards[:limit]:
+        state, colour = {
+            "working": ("running", "yellow"),
+            "stopped": ("stopped", "plain"),
+        }.get(card.standing, (card.standing, "plain"))
+        if card.feature in waiting:
+            state, colour = "waiting for you", "cyan"
+        position = [phase.key for phase in card.phases].index(card.phase) + 1
+        cost = overview.costs.get(card.feature, 0.0)
+        spent = f"{cost:.2f} USD" if cost else "-"
+        yield (
+            f"{pad_to_width(escape_unprintable(card.feature), room)}  "
+            f"{page.style(f'{state:<15}', colour)}  {f'{position}/{len(card.phases)}':<7}  "
+            f"{_age(card.since) or '-':<8}  {spent}"
+        )
+
+    if len(cards) > limit:
+        yield f"and {len(cards) - limit} more: phasegate status --all"
+    if overview.ended:
+        yield f"{len(overview.ended)} ended"
+    yield ""
 
 
 def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:

@@ -7,6 +7,8 @@ back until the closing lines are printed: it is always the last output.
 from __future__ import annotations
 
 import logging
+import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +20,16 @@ from phasegate.core.display.activity import Activity, RunningCommand
 from phasegate.core.display.status import NOTICE_KIND
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.plan.work_package import PackageState
+from phasegate.core.text.wrap import wrap_line
 from phasegate.core.workflow.workflow_phases import resolve_display_name
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.overview import JobRow
 from phasegate.interfaces.cli.live_display import LiveLines, format_clock
 from phasegate.interfaces.cli.render import is_stdout_separate_file, make_printable, print_line
+from phasegate.interfaces.fast_path.status import build_status_page
 
 _MAX_JOBS = 8
+_FAILURE = re.compile(r"GATE-\S+ FAILED|\S+: BLOCKED|\S+ is blocked")
 
 
 class ProgressPrinter:
@@ -73,6 +78,9 @@ class ProgressPrinter:
 
             self._block = event.block or self._block
             if event.block and not self._ends_run(event):
+                # A terminal gets the last block only; pipes and hooks get all of them
+                if sys.stdout is not None and sys.stdout.isatty():
+                    self._block = ""
                 self._flush_block()
 
     def print_line(self, line: str, *, err: bool = True) -> None:
@@ -81,7 +89,8 @@ class ProgressPrinter:
         If stdout is a log file, event lines go there as well: otherwise the log would contain only
         gates and blocks.
         """
-        self.live.print_above(make_printable(line), err=err)
+        for part in _fit_to_terminal(make_printable(line), err=err):
+            self.live.print_above(part, err=err)
         if err and self._has_log:
             print_line(make_printable(line))
 
@@ -122,6 +131,21 @@ class ProgressPrinter:
         if self._block:
             self.live.print_above(self._block.removesuffix("\n"), err=False)
         self._block = ""
+
+
+def _fit_to_terminal(line: str, *, err: bool) -> list[str]:
+    """Wrap a line by words and colour the outcome of a gate, if it goes to a terminal."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is None or not stream.isatty():
+        return [line]
+
+    page = build_status_page(show_all=False)
+    colour = "plain"
+    if _FAILURE.match(line):
+        colour = "red"
+    elif line.startswith("GATE-") and line.endswith("PASSED"):
+        colour = "green"
+    return [page.style(part, colour) for part in wrap_line(line, page.width)]
 
 
 def _render_progress(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ import click
 from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.plan.work_package import is_requirement_id
 from phasegate.core.text.visible import escape_controls, escape_unprintable
+from phasegate.core.text.wrap import wrap_line
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.views.claims import render_agent_claims, render_claims
 from phasegate.engine.views.grounds import decision_grounds, render_grounds
@@ -32,7 +33,9 @@ from phasegate.engine.views.show import (
     follow_log,
     newest_job_id,
     read_part,
+    select_jobs,
 )
+from phasegate.engine.views.verdicts import describe_outcome, read_verdicts
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.completion_values import (
     PackageIdParam,
@@ -46,8 +49,10 @@ from phasegate.interfaces.cli.render import (
     current_folder,
     json_option,
     make_printable,
+    print_line,
     print_result,
 )
+from phasegate.interfaces.fast_path.status import build_status_page
 
 _PART_HELP = {
     PartKind.DIFF: "The changes.",
@@ -78,6 +83,8 @@ def _add_part_options(command: click.Command) -> click.Command:
     default="",
     shell_complete=complete_from(list_package_ids),
 )
+@click.option("--role", metavar="ROLE", help="With a part: of the last agent in this role.")
+@click.option("--round", "round_", type=int, metavar="N", help="With a part: of this round.")
 @click.option(
     "--follow", is_flag=True, help="With --log: follow the output until the agent has ended."
 )
@@ -85,7 +92,13 @@ def _add_part_options(command: click.Command) -> click.Command:
 @fleet_view_option(with_trails=True)
 @json_option
 def show_subject(
-    subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool
+    subject: str,
+    part: str | None,
+    role: str | None,
+    round_: int | None,
+    follow: bool,
+    feature: str | None,
+    as_json: bool,
 ) -> None:
     """Show what a feature needs you to decide, or a package, phase or job.
 
@@ -110,6 +123,7 @@ def show_subject(
       phasegate show WP01
       phasegate show WP01 --diff
       phasegate show WP01 --log --follow
+      phasegate show WP01 --answer --role implement --round 1
       phasegate show design --answer
       phasegate show FR-AUTH-001
       phasegate show 3a6b8c9d --prompt
@@ -131,14 +145,17 @@ def show_subject(
         shown_feature = _find_feature(reader, subject, feature)
         if part is None and shown_feature:
             grounds = decision_grounds(project, reader, shown_feature)
-            text = "\n".join(map(make_printable, render_grounds(grounds)))
+            text = "\n".join(_fit_lines(render_grounds(grounds)))
             print_result(grounds, text.rstrip(), as_json)
             return
 
         view = find_subject(project, reader, subject, feature)
         if part is None:
-            print_result(view, "\n".join(map(make_printable, _format_subject(view))), as_json)
+            verdicts = read_verdicts(reader, view.feature)
+            print_result(view, "\n".join(_fit_lines(_format_subject(view, verdicts))), as_json)
             return
+
+        view = select_jobs(view, role, round_)
 
         fleet_copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
         if part == PartKind.LOG and fleet_copy:
@@ -154,8 +171,32 @@ def show_subject(
 
     if as_json:
         print_result(content, "", as_json)
-    else:
-        _print_text(content.text)
+        return
+
+    if sys.stdout.isatty():
+        # Whose words they are; a pipe gets the exact data
+        whose = next((job for job in view.jobs if job.id == content.job), None)
+        if whose is not None:
+            print_line(f"{whose.phase} by {whose.agent}, round {whose.round}", err=True)
+    _print_text(content.text, is_diff=part == PartKind.DIFF)
+
+
+def _fit_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yield printable lines; on a terminal, wrapped by words and coloured."""
+    page = build_status_page(show_all=False)
+    for line in lines:
+        printable = make_printable(line)
+        parts = wrap_line(printable, page.width) if sys.stdout.isatty() else [printable]
+        colour = _line_colour(printable)
+        yield from (page.style(part, colour) for part in parts)
+
+
+def _line_colour(line: str) -> str:
+    if "FAILED" in line or "  BLOCKED" in line or "NEEDS_" in line or "REJECTED" in line:
+        return "red"
+    if line.endswith(":") and not line.startswith(" "):
+        return "bold"
+    return "plain"
 
 
 def _show_requirement(project: Project, id_: str, as_json: bool) -> None:
@@ -205,16 +246,21 @@ def _wait_for_more() -> bool:
     return True
 
 
-def _print_text(text: str) -> None:
+def _print_text(text: str, *, is_diff: bool = False) -> None:
     if sys.stdout.isatty():
         text = escape_unprintable(text, keep="\n\t")
+        if is_diff:
+            style = build_status_page(show_all=False).style
+            colours = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
+            lines = (style(line, colours.get(line[:1], "plain")) for line in text.splitlines())
+            text = "\n".join(lines)
     else:
         text = escape_controls(text)
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
 
 
-def _format_subject(subject: Subject) -> Iterator[str]:
+def _format_subject(subject: Subject, verdicts: Mapping[str, str]) -> Iterator[str]:
     if subject.package is not None:
         card = subject.package
         yield f"{card.feature}  {card.id}  {card.state}  {card.title}"
@@ -237,10 +283,10 @@ def _format_subject(subject: Subject) -> Iterator[str]:
         yield f"{subject.feature}  job {subject.name}"
         yield from _format_job(subject.job)
 
-    yield from _format_jobs(subject)
-    parts = " | ".join(f"--{kind}" for kind in PartKind)
-    name = f"{_format_name(subject)} {parts}{_format_feature_option(subject)}"
-    yield f"  more: phasegate show {name}"
+    yield from _format_jobs(subject, verdicts)
+    name = f"{_format_name(subject)}{_format_feature_option(subject)}"
+    parts = ", ".join(f"--{kind}" for kind in PartKind)
+    yield f"  more: phasegate show {name} with one of {parts}"
 
 
 def _format_attempt(attempt: AttemptView) -> str:
@@ -276,19 +322,17 @@ def _format_job(view: JobView) -> Iterator[str]:
             yield f"  {file.path}  {file.bytes} bytes"
 
 
-def _format_jobs(subject: Subject) -> Iterable[str]:
+def _format_jobs(subject: Subject, verdicts: Mapping[str, str]) -> Iterable[str]:
     for job in subject.jobs:
         package = f"{job.wp}  " if job.wp and subject.package is None else ""
-        outcome = f"{job.outcome or 'running'}  {_format_job_duration(job)}"
+        outcome = f"{describe_outcome(job, verdicts)}  {_format_job_duration(job)}"
         work = f"{package}round {job.round}  {job.phase:<9}  {job.agent}"
         yield f"  {work}  {outcome}  job {job.id[:_SHORT_ID_CHARS]}"
 
 
 def _format_job_duration(job: JobRow) -> str:
-    if not job.ended:
-        return "-"
-
-    duration = datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)
+    ended = datetime.fromisoformat(job.ended) if job.ended else datetime.now(UTC)
+    duration = ended - datetime.fromisoformat(job.started)
     return format_clock(duration.total_seconds())
 
 

@@ -43,7 +43,9 @@ def _render_blocks(lines: list[str]) -> Iterator[Markup]:
         block = lines[position:end]
         position = end
         if _FENCE.match(block[0]):
-            body = block[1:-1] if len(block) > 1 and _FENCE.match(block[-1]) else block[1:]
+            body = block[1:]
+            if body and _FENCE.match(body[-1]):
+                body.pop()
             yield Markup("<pre>{}</pre>").format("\n".join(body))
         elif block[0].lstrip().startswith("|"):
             yield _render_table(block)
@@ -73,19 +75,27 @@ def _render_list(block: list[str]) -> Markup:
         else:
             items[-1] += f" {line.strip()}"
 
-    rows = Markup("").join(Markup("<li>{}</li>").format(_render_inline(item)) for item in items)
+    rows = Markup("")
+    for item in items:
+        text = _render_inline(item)
+        rows += Markup("<li>{}</li>").format(text)
+
     return Markup("<ul>{}</ul>").format(rows)
 
 
 def _render_table(block: list[str]) -> Markup:
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block]
-    body = [row for row in rows if not all(set(cell) <= set("-: ") for cell in row)]
-    shown = Markup("").join(
-        Markup("<tr>{}</tr>").format(
-            Markup("").join(Markup("<td>{}</td>").format(_render_inline(cell)) for cell in row)
-        )
-        for row in body
-    )
+    shown = Markup("")
+    for line in block:
+        # The line between head and body has no text
+        if set(line) <= set("|-: "):
+            continue
+
+        cells = Markup("")
+        for cell in line.strip().strip("|").split("|"):
+            text = _render_inline(cell.strip())
+            cells += Markup("<td>{}</td>").format(text)
+        shown += Markup("<tr>{}</tr>").format(cells)
+
     return Markup("<table><tbody>{}</tbody></table>").format(shown)
 
 

@@ -6,8 +6,8 @@ from phasegate.core.plan.trace import RequirementTrace, TestLink
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.views.check_lines import CheckLine, parse_check_lines, summarize_checks
 from phasegate.engine.views.grounds import (
-    ChangedFile,
     DecisionGrounds,
+    FeatureFile,
     PackageGrounds,
     render_grounds,
 )
@@ -72,7 +72,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
                     ),
                 ),
                 files=(
-                    ChangedFile(
+                    FeatureFile(
                         path="a.py", added=5, deleted=1, packages=("WP01",), requirements=("FR-1",)
                     ),
                 ),

@@ -16,6 +16,7 @@ from phasegate.engine.views.overview import (
 )
 from phasegate.engine.views.status_text import (
     NO_PACKAGES,
+    StatusPage,
     render_overview,
     render_packages,
     render_worktrees,
@@ -145,6 +146,41 @@ def test_a_stopped_feature_beside_the_shown_one_can_be_continued_and_a_waiting_o
         "continue: phasegate run --feature 002-b",
         "also running: 003-c, 06-implementation",
     ]
+
+
+def test_a_terminal_gets_a_table_of_features_with_those_that_wait_first() -> None:
+    overview = EMPTY._replace(
+        workflow=feature("001-a"),
+        others=(feature("002-b", "waiting", "blocked"), feature("003-c", "stopped")),
+        ended=(feature("000-z", "ended", "completed"),),
+        waiting=(decision("002-b", "resolve"),),
+        costs={"002-b": 1.5},
+    )
+    shown = render_overview(overview, StatusPage(width=100, is_long=False)).splitlines()
+    assert [line.split() for line in shown[:5]] == [
+        ["FEATURE", "STATE", "PHASE", "AGE", "COST"],
+        ["002-b", "waiting", "for", "you", "2/2", "-", "1.50", "USD"],
+        ["001-a", "running", "2/2", "-", "-"],
+        ["003-c", "stopped", "2/2", "-", "-"],
+        ["1", "ended"],
+    ]
+    assert "FEATURE" not in render_overview(overview)  # a pipe gets what it always got
+    many = overview._replace(others=tuple(feature(f"{n:03}-x") for n in range(2, 200)))
+    assert "and 184 more: phasegate status --all" in render_overview(
+        many, StatusPage(width=100, is_long=False)
+    )
+
+
+def test_a_terminal_gets_lines_wrapped_by_words_and_the_age_of_a_process() -> None:
+    card = feature("001-a", "working")._replace(
+        worker=Worker(7, "run 001-a", "2026-01-01T00:00:00Z"),
+        reason="the run has failed: " + "several words " * 12,
+    )
+    text = render_overview(EMPTY._replace(workflow=card), StatusPage(width=60, is_long=False))
+    assert max(map(len, text.splitlines())) <= 60
+    assert "process 7 (run 001-a) " in text
+    assert "days ago" in text
+    assert "several wo\n" not in text
 
 
 def test_the_total_is_shown_only_if_it_differs_from_the_feature() -> None:
