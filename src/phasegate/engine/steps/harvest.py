@@ -80,13 +80,12 @@ def harvest_package(
     if violations:
         name = workspace.package.work_package_id
         outside = list(dict.fromkeys(path for one in changes for path in one.list_outside_paths()))
-        allow = "; ".join(
-            f"phasegate scope allow {name} {quote(path)} --reason '...'"
-            for path in outside[:MAX_NAMES_SHOWN]
-        )
+        paths = " ".join(map(quote, outside[:MAX_NAMES_SHOWN]))
+        decision = quote(f"accept the changes to {', '.join(outside[:MAX_NAMES_SHOWN])}")
         remedy = (
-            f"see it: phasegate show {name} --diff. Accept the work as it is: {allow}; then "
-            "resolve and run. Or tell the agent what to do instead: resolve"
+            f"see it: phasegate show {name} --diff. Accept the work as it is: phasegate scope "
+            f"allow {name} {paths} --reason 'the change needs it' && phasegate resolve "
+            f"{decision} && phasegate run. Or tell the agent what to do instead: resolve"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")
         return StepResult((event,), trail_notes=notes.entries)

@@ -6,8 +6,7 @@ A protected path is allowed only with the content that the user has seen.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from difflib import unified_diff
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,12 +24,14 @@ from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.text_file import read_text_file
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.checkout import Assignment, Checkout, list_checkouts
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.checkout_diff import (
+    MAX_FILE_BYTES,
+    diff_file,
+    list_package_checkouts,
+    read_start_text,
+)
 
 ABSENT = "absent"
-MAX_FILE_BYTES = 1_000_000
 
 
 class ProtectedChange(NamedTuple):
@@ -124,40 +125,21 @@ def fingerprint_content(checkout: Path, path: str) -> str:
 
 def _find_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
     """Find the change to a protected path in any checkout of the package."""
-    for checkout in _package_checkouts(project, package):
-        before = _read_base_text(project, checkout, path)
+    checkouts = list_package_checkouts(
+        project.repository, package.feature_slug, package.work_package_id
+    )
+    for checkout in checkouts:
+        before = read_start_text(checkout, path)
         content = fingerprint_content(checkout.folder, path)
         after = ""
         if content != ABSENT:
             after = read_text_file(checkout.folder / path, MAX_FILE_BYTES).text
 
         if after != before:
-            lines = unified_diff(
-                before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"
-            )
-            return ProtectedChange(content, "".join(lines))
+            return ProtectedChange(content, diff_file(path, before, after))
 
     raise ConfigError(
         f"{path} is protected, and {package.work_package_id} has not changed it",
         f"phasegate dispatch {package.work_package_id} stops when an agent changes it; "
         "review that change, then allow it",
     )
-
-
-def _package_checkouts(project: Project, package: WorkPackage) -> Iterator[Checkout]:
-    name = f"{package.feature_slug}-{package.work_package_id}"
-    for checkout_name, record in list_checkouts(project.repository):
-        suffix = checkout_name.removeprefix(name)
-        if checkout_name == name or (checkout_name != suffix and suffix.startswith("-agent")):
-            index = suffix.removeprefix("-agent")
-            assignment = Assignment(
-                package.feature_slug, package.work_package_id, int(index) if index else None
-            )
-            yield Checkout(project.repository, assignment, record)
-
-
-def _read_base_text(project: Project, checkout: Checkout, path: str) -> str:
-    blob = list_blobs(project.repository, checkout.start).get(path)
-    if blob:
-        return read_blobs(project.repository.place(), [blob])[blob].decode(errors="replace")
-    return ""

@@ -27,6 +27,7 @@ from phasegate.engine.views.strength import read_strength
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import JobRow, WorkflowRow
+from phasegate.workspace.checkout_diff import diff_checkout, list_package_checkouts
 from phasegate.workspace.commit_log import diff_commits
 
 ARCHIVE = "archive"
@@ -242,7 +243,16 @@ def _read_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
 
     if base and commit:
         return diff_commits(project.repository, base, commit)
+    if subject.package is not None:
+        return _read_checkout_diff(project, subject)
     return ""
+
+
+def _read_checkout_diff(project: Project, subject: Subject) -> str:
+    """Return the changes of a package that were not collected, as after a scope violation."""
+    checkouts = list_package_checkouts(project.repository, subject.feature, subject.name)
+    litter = project.config.run.ignored_tool_files
+    return "".join(diff_checkout(checkout, litter) for checkout in checkouts)
 
 
 def _last_package_commit(reader: StoreReader, subject: Subject) -> str:

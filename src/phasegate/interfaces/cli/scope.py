@@ -23,12 +23,14 @@ def scope() -> None:
 
 @scope.command("allow")
 @package_argument
-@click.argument("path")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @reason_option
 @feature_option
 @json_option
-def allow(work_package: str, path: str, reason: str, feature: str | None, as_json: bool) -> None:
-    """Allow a package to change PATH as well.
+def allow(
+    work_package: str, paths: tuple[str, ...], reason: str, feature: str | None, as_json: bool
+) -> None:
+    """Allow a package to change each PATH as well.
 
     For a protected path (settings of Phasegate, agents, git or CI) only the present change of the
     agent is allowed. The diff is shown; a further change needs another exception.
@@ -37,36 +39,41 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
     Example:
       phasegate scope allow WP01 src/services/auth.ts --reason "the login form needs a new call"
     """
-    problem = find_scope_entry_problem(path)
-
-    if problem:
-        raise ConfigError(f"{path!r} {problem}", "name a path in the repository")
+    for path in paths:
+        if problem := find_scope_entry_problem(path):
+            raise ConfigError(f"{path!r} {problem}", "name a path in the repository")
     if not reason.strip():
         raise ConfigError("the reason is empty", "give one with --reason")
 
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
         package = find_package(store, work_package, feature).package
-        diff = allow_path(
-            project=project,
-            record=store,
-            package=package,
-            path=path,
-            reason=reason.strip(),
-            by=project.make_origin("cli"),
-        )
+        diffs = {
+            path: allow_path(
+                project=project,
+                record=store,
+                package=package,
+                path=path,
+                reason=reason.strip(),
+                by=project.make_origin("cli"),
+            )
+            for path in paths
+        }
 
     data = {
         "feature": package.feature_slug,
         "id": work_package,
-        "path": path,
+        "path": paths[0],
+        "paths": list(paths),
         "reason": reason.strip(),
     }
 
-    lines = [make_printable(line) for line in diff.splitlines()]
-    if diff:
-        lines.append(f"{work_package} may make this change to {make_printable(path)}")
-    else:
-        lines.append(f"{work_package} may change {make_printable(path)} from now on")
+    lines = []
+    for path, diff in diffs.items():
+        lines += [make_printable(line) for line in diff.splitlines()]
+        if diff:
+            lines.append(f"{work_package} may make this change to {make_printable(path)}")
+        else:
+            lines.append(f"{work_package} may change {make_printable(path)} from now on")
 
-    print_result({**data, "diff": diff}, "\n".join(lines), as_json)
+    print_result({**data, "diff": "".join(diffs.values())}, "\n".join(lines), as_json)
