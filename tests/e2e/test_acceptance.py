@@ -57,6 +57,19 @@ def test_a_writer_without_acceptance_tests_is_asked_again_and_the_sealed_ones_de
     jobs = [job for job in project.jobs() if job.phase == "implement"]
     prompt = (project.project.jobs_folder / jobs[0].id / "prompt.xml").read_text(encoding="utf-8")
     assert TEST in prompt
+    # The critic judges them before they are sealed
+    critic = [job for job in project.jobs() if job.phase == "challenge"][-1]
+    prompt = (project.project.jobs_folder / critic.id / "prompt.xml").read_text(encoding="utf-8")
+    assert (
+        "documents under challenge: proposal.md, spec.md, tasks.md, acceptance/accept_bye.py"
+        in prompt
+    )
+    assert "<artifact name='acceptance/accept_bye.py'>" in prompt
+    # A document that exists needs no skeleton in the second round
+    writer = [job for job in project.jobs() if job.phase == "plan"][-1]
+    prompt = (project.project.jobs_folder / writer.id / "prompt.xml").read_text(encoding="utf-8")
+    assert "Skeleton of `acceptance/`" in prompt
+    assert "Skeleton of `spec.md`" not in prompt
 
 
 @pytest.mark.demand("E2.a")

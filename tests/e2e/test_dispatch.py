@@ -464,11 +464,16 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
     reason, remediation = blocked(project)
     assert reason.startswith("File scope violation: src/services/auth.ts")
     assert "phasegate show WP01 --diff" in remediation
-    assert "phasegate scope allow WP01 src/services/auth.ts" in remediation
-    allowed = project.command(
-        "scope", "allow", "WP01", "src/services/auth.ts", "--reason", "it needs a new call"
-    )
+    # One line that can be pasted, and its first command shows the change
+    assert "phasegate scope allow WP01 src/services/auth.ts --reason '" in remediation
+    decision = "'accept the changes to src/services/auth.ts'"
+    assert f"&& phasegate resolve {decision} && phasegate run." in remediation
+    shown = project.command("show", "WP01", "--diff")
+    assert "+++ b/src/services/auth.ts" in shown.stdout, shown.stderr
+    paths = ("src/services/auth.ts", "src/services/index.ts")
+    allowed = project.command("scope", "allow", "WP01", *paths, "--reason", "it needs a new call")
     assert allowed.code == 0, allowed.stderr
+    assert "may change src/services/index.ts" in allowed.stdout
     again = project.command("dispatch", "WP01", "--json")
     assert (again.code, again.json["state"]) == (0, "DONE"), again.stderr
     # The finished work is taken as it is, and the reviewer knows who allowed what.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.asking import (
     MAX_OPEN_QUESTIONS,
     MAX_OPTIONS,
@@ -175,3 +176,23 @@ def test_questions_are_bounded_and_the_command_line_refuses_what_is_none(run: Fe
     assert run.command("answer", ids[0][:7], "yes").code == 0
     assert run.command("answer", ids[0], "no").code == 4
     assert run.command("answer", "parse", "--phase", "review", "/dev/null").code == 1  # as before
+
+
+@pytest.mark.demand("X2.d")
+def test_an_answer_from_planning_reaches_every_package_and_one_of_a_package_the_feature(
+    run: FeatureRun,
+) -> None:
+    run.command("start", TYPE, DESCRIPTION)
+    with open_project_store(run.project) as store:
+        for work in ("", "WP01"):
+            asked = ask_question(run.project, store, SLUG, work, "job", f"which in {work}?", ())
+            assert run.command("answer", asked, f"for {work}").code == 0
+
+        def told(package: str) -> str:
+            return "".join(StepContextReader(store, SLUG, package).read().user_answers)
+
+        assert "for WP01" in told("WP01")
+        assert "which in ?" in told("WP01")
+        assert "which in ?" in told("WP02")
+        assert "WP01" not in told("WP02")
+        assert "for WP01" in told("")

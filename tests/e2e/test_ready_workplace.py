@@ -97,7 +97,11 @@ def test_the_agent_runs_the_tests_itself_and_nothing_that_was_brought_is_harvest
     assert said(project, 1)[0].endswith("/.venv")  # the reviewer could run them, too
     errors = (project.project.jobs_folder / project.jobs()[0].id / "stderr.log").read_text()
     assert "Ran 1 test" in errors
-    assert "its programs are on PATH" in project.prompt(project.jobs()[0].id)
+    assert "run its tests before you answer" in project.prompt(project.jobs()[0].id)
+    # The checks ran already: a reviewer does not run them again
+    told = project.prompt(project.jobs()[1].id)
+    assert "Its checks ran on this commit" in told
+    assert "run its tests" not in told
     changed = project.git("diff", "--name-only", "main", FEATURE).splitlines()
     assert changed == ["src/login.ts"]
     assert not (project.project.jobs_folder / project.jobs()[0].id / "data").exists()

@@ -89,6 +89,7 @@ def test_a_round_names_failed_tests_and_a_deliverable_that_was_not_changed(tmp_p
     assert f"Commit {merged}, compared with {project.git('rev-parse', 'main')}" in review
     assert "2 passed, 0 failed, 1 skipped; before the work: 2 passed, 0 failed, 1 skipped" in review
     assert "OK (skipped=1)" in review
+    assert "ran `python3 -m unittest -q check_sources`, exit status 0" in review
     assert "whole output: phasegate-output/test.log" in review
 
 

@@ -367,7 +367,7 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     done = project.command("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
     assert done.stderr.startswith(
-        "3 phases; at least 4 agent runs, and at least 2 for each work package. At most 3 "
+        "3 phases; at least 3 agent runs, and at least 2 for each work package. At most 3 "
     )
     phases = WORKFLOWS["quick"]
     expect_blocks(

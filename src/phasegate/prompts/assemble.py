@@ -257,7 +257,8 @@ def build_system_prompt(
     kinds = {piece.kind for piece in pieces}
     has_artifacts = any(kind.value.item_type is ItemType.ARTIFACT for kind in kinds)
     skeletons = render_skeletons(request.output_documents)
-    if skeletons and request.need is not None:
+    # The same sentence in every round
+    if request.need is not None and request.need.gives("skeletons"):
         skeletons = phrases.skeletons_below
 
     values = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.core.detection.one_file import make_one_file_command
 from phasegate.core.prompt.agent_part import select_agent_part
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.prompt.excerpt import (
@@ -109,6 +110,10 @@ def test_an_excerpt_has_scenarios_rows_and_items_of_the_package_but_not_its_requ
 def test_headings_without_text_are_dropped_and_others_stay() -> None:
     text = "# Shop\n\nSells.\n\n## Commands\n\n<!-- How is it built? -->\n\n## Rules\n\n### One\n\nNo ORM.\n"
     assert drop_empty_sections(text) == "# Shop\n\nSells.\n\n## Rules\n\n### One\n\nNo ORM.\n"
+    # A comment beside text is for the person who fills in the page
+    assert drop_empty_sections("## Rules\n\n- No ORM.\n<!-- Say\nmore. -->\n") == (
+        "## Rules\n\n- No ORM.\n"
+    )
 
 
 def test_an_outline_has_the_declarations_with_their_lines() -> None:
@@ -119,6 +124,33 @@ def test_an_outline_has_the_declarations_with_their_lines() -> None:
         outline_file(code, 500) == "3: LIMIT = 3\n6: class Shop:\n7:     def sell(self) -> None:\n"
     )
     assert outline_file(code, 20) == "3: LIMIT = 3\n...\n"
+
+
+def test_an_outline_has_methods_that_no_keyword_declares_and_no_calls() -> None:
+    code = (
+        "export class Option {\n  constructor(flags) {\n    if (flags) {\n      run(() => {\n"
+        "    }\n  static async env(name = 1): Promise<void> {\n    } else if (x) {\n  #mark() {\n"
+    )
+    assert outline_file(code, 500) == (
+        "1: export class Option {\n2:   constructor(flags) {\n"
+        "6:   static async env(name = 1): Promise<void> {\n8:   #mark() {\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python3 -m pytest -rfE", "python3 -m pytest tests/a.js"),
+        ("npm exec -c 'node --test && tsc -p x.json'", "node --test tests/a.js"),
+        ("npm exec -c 'xo && ava && tsd'", "npx ava tests/a.js"),
+        ("npm exec -c 'tsc -p x.json'", ""),
+        ("pytest | tee log", ""),
+    ],
+)
+def test_the_command_for_one_file_is_found_in_a_line_of_several(
+    command: str, expected: str
+) -> None:
+    assert make_one_file_command(command, "tests/a.js") == expected
 
 
 def test_a_long_diff_keeps_whole_files_and_names_the_others() -> None:

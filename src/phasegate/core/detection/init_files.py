@@ -176,9 +176,9 @@ def list_conventions(guidelines: str) -> tuple[str, ...]:
     for line in guidelines.splitlines():
         text = line.strip()
         words = text.lstrip("-*+ ").strip()
-        if text[:2] in ("- ", "* ", "+ ") and any(
-            word in _RULE_WORDS for word in words.lower().split()
-        ):
+        # A command in backticks is no rule
+        prose = " ".join(words.lower().split("`")[::2])
+        if text[:2] in ("- ", "* ", "+ ") and not _RULE_WORDS.isdisjoint(prose.split()):
             found.append(words[:_MAX_CONVENTION_CHARS])
     return tuple(found[:_MAX_CONVENTIONS])
 
@@ -196,4 +196,12 @@ def extract_first_paragraph(readme: str) -> str:
 
         words.append(text)
 
-    return " ".join(words)[:600]
+    return _end_at_sentence(" ".join(words)[:600])
+
+
+def _end_at_sentence(text: str) -> str:
+    """Return a text without its last sentence if that one only introduces a list."""
+    if not text.endswith(":"):
+        return text
+
+    return text[: text.rfind(". ") + 1] or text

@@ -5,11 +5,24 @@ from __future__ import annotations
 import re
 
 _SHELL_SYNTAX = re.compile(r"[&|;<>$`()]")
+_NPM_EXEC = re.compile(r"npm exec -c '([^']*)'")
 _RUNNERS = ("pytest", "unittest", "jest", "vitest", "mocha", "ava", "phpunit", "rspec")
 
 
 def make_one_file_command(test_command: str, path: str) -> str:
     """Return the command for a test file; empty if the runner is not known to accept one."""
+    runs_programs_of_npm = _NPM_EXEC.fullmatch(test_command)
+    if runs_programs_of_npm:
+        test_command = runs_programs_of_npm[1]
+
+    commands = (_select_file(one.strip(), path) for one in test_command.split("&&"))
+    command = next(filter(None, commands), "")
+    if command and runs_programs_of_npm and not command.startswith("node "):
+        return f"npx {command}"
+    return command
+
+
+def _select_file(test_command: str, path: str) -> str:
     words = test_command.split()
     if _SHELL_SYNTAX.search(test_command) or not words:
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
-_GUIDE = re.compile(r"<!--.*?-->", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 # A line that declares something, in the supported languages
 _DECLARATION = re.compile(
     r"\s*(?:export\s+|default\s+|pub(?:\([a-z]+\))?\s+|public\s+|private\s+|protected\s+|static\s+"
@@ -15,6 +15,9 @@ _DECLARATION = re.compile(
     r"(?:def|class|func|function|fn|interface|struct|enum|trait|impl|type|mod|module|describe|it|test)"
     r"\b.*[({:\w]"
     r"|[A-Z][A-Z0-9_]+\s*(?::.*)?=.*"
+    # A method without a keyword, as in JavaScript and Java
+    r"|\s+(?!(?:if|else|for|while|do|switch|catch|try|with|return|new)\b)"
+    r"(?:[\w$<>\[\]]+\s+)*[\w$#]+\([^;]*\)\s*(?::[^;{]*)?\{$"
 )
 _MAX_OUTLINE_LINE = 120
 
@@ -63,19 +66,19 @@ def excerpt_requirements(text: str, ids: Collection[str]) -> str:
 
 
 def drop_empty_sections(text: str) -> str:
-    """Return a Markdown text without headings that have nothing but comments below them."""
-    sections = _split_sections(text)
+    """Return a Markdown text without comments and without headings that have no text below."""
+    sections = _split_sections(_COMMENT.sub("", text))
     kept: list[_Section] = []
 
     for index, section in enumerate(sections):
-        body = _GUIDE.sub("", "\n".join(section.lines)).strip()
         following = sections[index + 1 : index + 2]
         has_subsection = bool(following) and following[0].level > section.level > 0
-        if body or has_subsection or section.level == 1:
+        if any(map(str.strip, section.lines)) or has_subsection or section.level == 1:
             kept.append(section)
 
     lines = [line for one in kept for line in (one.heading, *one.lines) if line or one.heading]
-    return "\n".join(lines).strip("\n") + "\n" if lines else ""
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip("\n"))
+    return f"{text}\n" if text else ""
 
 
 def outline_file(text: str, max_characters: int) -> str:

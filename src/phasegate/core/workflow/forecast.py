@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from phasegate.core.text.wording import pluralize
+
 
 class PastRun(NamedTuple):
     """What a completed workflow of the same type took."""
@@ -14,16 +16,24 @@ class PastRun(NamedTuple):
     tokens: int
 
 
-# The demo: three packages, one revision of the plan, one requested change; prompts of 60 000 tokens
-DEMO_RUNS = (PastRun(24, 60_000),)
+# Revisions and further packages: a run of three packages takes up to three times the least
+_MOST_RUNS = 3
+# Tokens of a prompt, as in runs on real repositories
+_PROMPT_TOKENS = (2_500, 5_000)
 
 
-def describe_forecast(past: Sequence[PastRun], type_: str) -> str:
-    """Describe the interval of agent runs and tokens; without a record, that of the demo."""
-    source = f"{len(past)} earlier {type_} run{'s' if len(past) != 1 else ''} of this repository"
-    if not past:
-        past = DEMO_RUNS
-        source = "the demo; no earlier run is on record"
+def describe_forecast(past: Sequence[PastRun], type_: str, least_runs: int) -> str:
+    """Describe the interval of agent runs and tokens; without a record, that of the phases.
+
+    `least_runs`: with one package and without revisions.
+    """
+    if past:
+        source = f"{pluralize(len(past), f'earlier {type_} run')} of this repository"
+    else:
+        source = "the phases ahead; no earlier run is on record"
+        most = _MOST_RUNS * least_runs
+        low, high = _PROMPT_TOKENS
+        past = (PastRun(least_runs, low * least_runs), PastRun(most, high * most))
 
     text = f"Forecast: {_interval([run.agent_runs for run in past])} agent runs"
     tokens = [run.tokens for run in past if run.tokens]

@@ -81,7 +81,7 @@ def _list_finding_lines(check: CheckResult) -> Iterator[str]:
 def _list_command_facts(check: CheckResult) -> Iterator[str]:
     if check.argv:
         status = "" if check.exit_status is None else f", exit status {check.exit_status}"
-        yield f"ran `{' '.join(check.argv)}`{status}"
+        yield f"ran `{check.argv[-1]}`{status}"
     if check.tests is not None:
         before = ""
         if check.tests_before is not None:

@@ -23,6 +23,7 @@ from phasegate.core.machine.feature_outcomes import evaluate_phase_gate
 from phasegate.core.machine.feature_state import STEPS_BY_WORK, Feature, Step
 from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import MAX_LOSSES
+from phasegate.core.machine.size_estimate import fold_plan
 from phasegate.core.text.finding import suggest_closest
 from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow import phase_transitions
@@ -67,6 +68,8 @@ _MAX_SLUG_WORDS = 5
 _MAX_SLUG_CHARS = 48
 # Newer runs say more about the next one
 _MAX_PAST_RUNS = 10
+# An implementer and a reviewer
+_RUNS_PER_PACKAGE = 2
 
 
 def start_workflow(
@@ -248,12 +251,10 @@ def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, 
 
 def describe_workload(feature: Feature) -> str:
     """Describe the number of phases and agent runs of a workflow, and its limits."""
-    runs = feature.workflow.merges + sum(
-        _count_agent_runs(phase, fits_size=feature.fits_size) for phase in feature.plan
-    )
+    runs = _count_least_runs(feature)
     more = ""
-    if any(phase.work is PhaseWork.PACKAGES for phase in feature.plan):
-        more = ", and at least 2 for each work package"
+    if _has_packages(feature):
+        more = f", and at least {_RUNS_PER_PACKAGE} for each work package"
 
     limits = feature.limits
     return (
@@ -264,13 +265,21 @@ def describe_workload(feature: Feature) -> str:
     )
 
 
-def _count_agent_runs(phase: PhasePlan, *, fits_size: bool) -> int:
-    # Green commands need no reviewer
-    if fits_size and phase.work is PhaseWork.COMMANDS:
-        return 0
+def _count_least_runs(feature: Feature) -> int:
+    """Count the agent runs besides those of the packages: a small change, without revisions."""
+    plan = feature.plan
+    if feature.fits_size:
+        # Green commands need no reviewer, and a single package is reviewed once
+        waived = (PhaseWork.COMMANDS, *([PhaseWork.REVIEW] if _has_packages(feature) else []))
+        plan = tuple(phase for phase in fold_plan(plan) or plan if phase.work not in waived)
 
     agents = (Step.WRITE, Step.CRITICISE, Step.REVIEW)
-    return sum(step in agents for step in STEPS_BY_WORK[phase.work])
+    steps = (step for phase in plan for step in STEPS_BY_WORK[phase.work])
+    return feature.workflow.merges + sum(step in agents for step in steps)
+
+
+def _has_packages(feature: Feature) -> bool:
+    return any(phase.work is PhaseWork.PACKAGES for phase in feature.plan)
 
 
 def forecast_workload(reader: RecordReader, feature: Feature) -> str:
@@ -282,7 +291,10 @@ def forecast_workload(reader: RecordReader, feature: Feature) -> str:
             jobs = reader.jobs(row.feature)
             past.append(PastRun(len(jobs), sum(job.tokens for job in jobs)))
 
-    return describe_forecast(past[:_MAX_PAST_RUNS], type_)
+    least = _count_least_runs(feature)
+    if _has_packages(feature):
+        least += _RUNS_PER_PACKAGE
+    return describe_forecast(past[:_MAX_PAST_RUNS], type_, max(1, least))
 
 
 def _lock_and_record(

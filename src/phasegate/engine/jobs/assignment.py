@@ -44,8 +44,8 @@ class JobAssignment(NamedTuple):
     # Documents that the envelope names
     context_documents: tuple[Path, ...] = ()
     share: AgentShare | None = None
-    # Documents that a planner must write; the prompt contains their skeletons
-    documents_to_write: tuple[str, ...] = ()
+    # Documents that a planner must create; the prompt contains their skeletons
+    new_documents: tuple[str, ...] = ()
     # Paths that the agent may change
     scope: Scope = EMPTY_SCOPE
     # The commit that a critic or reviewer of a phase evaluates

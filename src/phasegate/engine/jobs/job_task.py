@@ -68,7 +68,7 @@ def _assemble_prompt(
         instructions=assigned.instructions,
         root=project.root,
         paths=assigned.paths,
-        output_documents=assigned.documents_to_write,
+        output_documents=assigned.new_documents,
         configured_agents=(template,),
         project_file=project_file,
         templates_folder=templates,

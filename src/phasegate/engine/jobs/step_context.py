@@ -211,5 +211,6 @@ class StepContextReader:
     def _on_question_answered(self, recorded: RecordedEvent) -> None:
         answer = read_json(recorded.payload, GivenAnswer)
         question = self._questions.get(answer.id)
-        if question is not None and question.work == self._package:
+        # What was decided in planning is for every package; all of it is for the feature
+        if question is not None and (not self._package or question.work in ("", self._package)):
             self._answers.append(f"Asked: {question.text}\nAnswered: {answer.text}")

@@ -11,10 +11,16 @@ from phasegate.core.answer.prose import cut_markers
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.paths.scope import Scope
-from phasegate.core.plan.acceptance import ACCEPTANCE_FOLDER, SingleFileRunner
+from phasegate.core.plan.acceptance import (
+    ACCEPTANCE_FOLDER,
+    SingleFileRunner,
+    find_acceptance_phase,
+)
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.prompt.role_needs import RoleNeed
+from phasegate.core.text.markdown_lines import collapse_whitespace
 from phasegate.core.text.token_estimate import estimate_tokens
+from phasegate.core.text.wording import shorten
 from phasegate.core.workflow.phases import PhaseWork
 from phasegate.engine.checks.acceptance import wants_acceptance
 from phasegate.engine.checks.evidence_text import OUTPUT_FOLDER, read_outputs
@@ -72,6 +78,7 @@ _RECHECK_NOTES = {
 }
 _TEMPLATE_BY_ROLE = {"review": "feature-review"}
 _PACKAGES_PREFIX = "tasks/"
+_MAX_SUMMARY_CHARS = 800
 
 
 def build_package_job(
@@ -133,7 +140,8 @@ def build_package_job(
         "SCOPE": ", ".join(scope.entries),
     }
     if programs:
-        values["NOTE"] = f"{render_note('ready')}\n{values['NOTE']}"
+        ready = render_note("ready" if implements else "ready_to_review")
+        values["NOTE"] = f"{ready}\n{values['NOTE']}"
 
     return JobAssignment(
         job_id=job,
@@ -358,7 +366,12 @@ def _evidence_piece(
 
 
 def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
-    """Yield the task statuses reported by the implementer, for the reviewer to verify."""
+    """Yield what the implementer reported about its tasks, for the reviewer to verify."""
+    # Later rounds have it in replies.md
+    if run.replies and not run.review.findings:
+        summary = shorten(collapse_whitespace(cut_markers(run.replies)), _MAX_SUMMARY_CHARS)
+        yield f"- {render_note('summary', TEXT=summary)}\n"
+
     if tasks:
         reported = dict(run.tasks)
         statuses = (f"{name} {reported.get(name, 'without a status')}" for name in tasks)
@@ -422,6 +435,10 @@ def build_phase_job(
     need = find_need(role, feature.phase.key)
     names = [*filter(_is_prompt_document, branch.list_documents(commit))]
     pages = read_agent_pages(project, feature.base, commit, folder)
+    if role == "challenge" and _writes_acceptance_tests(feature):
+        # They are sealed after this gate: nobody else judges them
+        documents = (*documents, *filter(_is_acceptance_test, names))
+
     pieces = select_pieces(
         need,
         (
@@ -467,10 +484,17 @@ def build_phase_job(
             *(folder / branch.folder / name for name in given),
             *(page.path for page in pages),
         ),
-        documents_to_write=documents if role == "plan" else (),
+        new_documents=_list_new_documents(documents, names) if role == "plan" else (),
         scope=writer_scope(branch, role, commit) if writes else EMPTY_SCOPE,
         reviewed_commit="" if writes else commit,
     )
+
+
+def _list_new_documents(documents: Sequence[str], existing: Sequence[str]) -> tuple[str, ...]:
+    """Return the documents to write that do not exist yet; a folder exists if it has a document."""
+    folders = {name.partition("/")[0] for name in existing if "/" in name}
+    known = {*existing, *folders}
+    return tuple(document for document in documents if document.rstrip("/") not in known)
 
 
 def writer_scope(branch: FeatureBranch, role: str, commit: str) -> Scope:
@@ -585,10 +609,22 @@ def _request_text(feature: Feature) -> str:
 
 
 def _is_prompt_document(name: str) -> bool:
-    return name.endswith(".md") and not name.startswith(_PACKAGES_PREFIX)
+    return _is_acceptance_test(name) or (
+        name.endswith(".md") and not name.startswith(_PACKAGES_PREFIX)
+    )
+
+
+def _is_acceptance_test(name: str) -> bool:
+    return name.startswith(ACCEPTANCE_FOLDER) and name.endswith(".py")
+
+
+def _writes_acceptance_tests(feature: Feature) -> bool:
+    return feature.phase.key == find_acceptance_phase(feature.workflow.phases)
 
 
 def _is_phase_document(name: str, feature: Feature) -> bool:
+    if _is_acceptance_test(name):
+        return _writes_acceptance_tests(feature)
     return any(
         name == artifact or (artifact.endswith("/") and name.startswith(artifact))
         for artifact in feature.phase.artifacts

@@ -80,12 +80,10 @@ def harvest_package(
     if violations:
         name = workspace.package.work_package_id
         outside = list(dict.fromkeys(path for one in changes for path in one.list_outside_paths()))
-        allow = "; ".join(
-            f"phasegate scope allow {name} {quote(path)} --reason '...'"
-            for path in outside[:MAX_NAMES_SHOWN]
-        )
+        paths = " ".join(map(quote, outside[:MAX_NAMES_SHOWN]))
         remedy = (
-            f"see it: phasegate show {name} --diff. Accept the work as it is: {allow}; then run. "
+            f"see it: phasegate show {name} --diff. Accept the work as it is: phasegate scope "
+            f"allow {name} {paths} --reason 'the change needs it' && phasegate run. "
             "Or tell the agent what to do instead: resolve"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")

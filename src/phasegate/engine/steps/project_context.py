@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from phasegate.core.plan.delivery import find_changelog
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.engine.checks.plan import make_check_plans
 from phasegate.engine.project.current_specs import get_spec_path, read_current_specs
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
+from phasegate.engine.steps.delivery import read_changelog_path
 from phasegate.engine.steps.prompt_selection import limit_piece
 from phasegate.prompts.shipped_texts import render_note
 from phasegate.workspace.commit_log import list_blobs
@@ -33,7 +33,10 @@ def tree_paths(project: Project, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def project_pieces(branch: FeatureBranch, commit: str, role: str) -> Iterator[ContextPiece]:
-    """Yield the project's commands for a planner, its changelog otherwise, and its CONTRIBUTING."""
+    """Yield the project's commands for a planner, its changelog otherwise, and its CONTRIBUTING.
+
+    Without a changelog to write, an archivist needs neither.
+    """
     blobs = list_blobs(branch.project.repository, commit)
     paths = [next((path for path in sorted(blobs) if _CONTRIBUTING.fullmatch(path)), "")]
     if role == "plan":
@@ -48,7 +51,8 @@ def project_pieces(branch: FeatureBranch, commit: str, role: str) -> Iterator[Co
         )
         yield from _current_specs_piece(branch, commit)
     else:
-        paths.insert(0, find_changelog(blobs))
+        changelog = read_changelog_path(branch, commit)
+        paths = [changelog, *paths] if changelog else []
 
     for path in filter(None, paths):
         data = read_blobs(branch.project.repository.place(), [blobs[path]])[blobs[path]]

@@ -58,6 +58,8 @@ _GUIDELINES = ("CONTRIBUTING.md", "CONTRIBUTING.rst", "CONTRIBUTING", ".github/C
 _PROJECT_TEMPLATE = os.path.join(
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "prompts", "setup", "project.md"
 )
+# In lower case: any spelling is read
+_READMES = ("readme.md", "readme.rst", "readme.txt", "readme")
 _MAX_README_CHARS = 20_000
 _MAX_MANIFEST_BYTES = 1_000_000
 _MAX_FOLDERS = 30
@@ -180,10 +182,8 @@ def _is_on_path(program: str, path: str) -> bool:
 
 
 def _readme_summary(root: str, names: frozenset[str]) -> str:
-    readme = next(
-        (name for name in ("README.md", "README.rst", "README.txt", "README") if name in names),
-        None,
-    )
+    name_by_lower = {name.lower(): name for name in sorted(names)}
+    readme = next((name_by_lower[name] for name in _READMES if name in name_by_lower), None)
     if readme is None:
         return ""
 

@@ -30,20 +30,20 @@ def scope() -> None:
 
 @scope.command("allow")
 @package_argument
-@click.argument("path")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @reason_option
 @feature_option
 @fleet_order_option("The package is worked on by the fleet.")
 @json_option
 def allow(
     work_package: str,
-    path: str,
+    paths: tuple[str, ...],
     reason: str,
     feature: str | None,
     fleet: bool,
     as_json: bool,
 ) -> None:
-    """Allow a package to change PATH as well.
+    """Allow a package to change each PATH as well.
 
     For a protected path (settings of Phasegate, agents, git or CI) only the present change of the
     agent is allowed. The diff is shown; a further change needs another exception.
@@ -52,10 +52,9 @@ def allow(
     Example:
       phasegate scope allow WP01 src/services/auth.ts --reason "the login form needs a new call"
     """
-    problem = find_scope_entry_problem(path)
-
-    if problem:
-        raise ConfigError(f"{path!r} {problem}", "name a path in the repository")
+    for path in paths:
+        if problem := find_scope_entry_problem(path):
+            raise ConfigError(f"{path!r} {problem}", "name a path in the repository")
     if not reason.strip():
         raise ConfigError("the reason is empty", "give one with --reason")
 
@@ -73,15 +72,19 @@ def allow(
                 error.message, f"{error.hint}; if the fleet works on it: add --fleet"
             ) from error
 
-        diff = allow_path(
-            project=project,
-            record=store,
-            package=package,
-            path=path,
-            reason=reason.strip(),
-            by=project.make_origin("cli"),
-            published=fetch_published_checkouts(project, package) if fleet else None,
-        )
+        published = fetch_published_checkouts(project, package) if fleet else None
+        diffs = {
+            path: allow_path(
+                project=project,
+                record=store,
+                package=package,
+                path=path,
+                reason=reason.strip(),
+                by=project.make_origin("cli"),
+                published=published,
+            )
+            for path in paths
+        }
         if fleet:
             # Makes the exception visible to the worker.
             store.anchor()
@@ -89,14 +92,17 @@ def allow(
     data = {
         "feature": package.feature_slug,
         "id": work_package,
-        "path": path,
+        "path": paths[0],
+        "paths": list(paths),
         "reason": reason.strip(),
     }
 
-    lines = [make_printable(line) for line in diff.splitlines()]
-    if diff:
-        lines.append(f"{work_package} may make this change to {make_printable(path)}")
-    else:
-        lines.append(f"{work_package} may change {make_printable(path)} from now on")
+    lines = []
+    for path, diff in diffs.items():
+        lines += [make_printable(line) for line in diff.splitlines()]
+        if diff:
+            lines.append(f"{work_package} may make this change to {make_printable(path)}")
+        else:
+            lines.append(f"{work_package} may change {make_printable(path)} from now on")
 
-    print_result({**data, "diff": diff}, "\n".join(lines), as_json)
+    print_result({**data, "diff": "".join(diffs.values())}, "\n".join(lines), as_json)

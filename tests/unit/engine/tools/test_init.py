@@ -91,3 +91,18 @@ def test_a_link_to_a_sibling_folder_with_the_same_prefix_is_refused(root: Path) 
     with pytest.raises(ConfigError, match="points outside the repository"):
         outcomes(root)
     assert not list(sibling.iterdir())
+
+
+def test_the_description_is_whole_sentences_of_a_readme_in_any_spelling(root: Path) -> None:
+    (root / "Readme.md").write_text("# Shop\n\nSells things. It is translated to:\n\n- Greek\n")
+    prepare_repository(str(root), {"PATH": ""})
+    text = (root / PROJECT_PATH).read_text()
+    assert "\nSells things.\n" in text
+
+
+def test_a_command_of_the_guidelines_is_no_rule(root: Path) -> None:
+    (root / "CONTRIBUTING.md").write_text("- `npm run test`\n- Run `npm test` and add tests.\n")
+    prepare_repository(str(root), {"PATH": ""})
+    text = (root / PROJECT_PATH).read_text()
+    assert "- Run `npm test` and add tests." in text
+    assert "- `npm run test`" not in text
