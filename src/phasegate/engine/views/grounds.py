@@ -9,6 +9,7 @@ from typing import NamedTuple
 from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.package_events import Reviewed, first_finding
 from phasegate.core.plan.trace import RequirementTrace
+from phasegate.core.test_strength.page import list_doubts
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.spending import Spending, format_spending
 from phasegate.engine.project.project import Project
@@ -16,6 +17,7 @@ from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.job import read_evidence
 from phasegate.engine.views.overview import PackageCard, package_cards
+from phasegate.engine.views.strength import read_strength
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
@@ -44,6 +46,8 @@ class PackageGrounds(NamedTuple):
     verdict: str
     rounds: int
     checks: tuple[str, ...]
+    # What the measurement of the tests leaves open, the worst first
+    doubts: tuple[str, ...] = ()
 
 
 class DecisionGrounds(NamedTuple):
@@ -144,6 +148,7 @@ def _package_grounds(
         if isinstance(event.event, Reviewed)
     }
     for card in package_cards(reader, slug):
+        strength = read_strength(project, reader, slug, card.id)
         yield PackageGrounds(
             id=card.id,
             title=card.title,
@@ -151,6 +156,7 @@ def _package_grounds(
             verdict=verdicts.get(card.id, ""),
             rounds=card.round,
             checks=_package_checks(project, reader, card),
+            doubts=tuple(list_doubts(strength)) if strength else (),
         )
 
 
@@ -198,6 +204,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
         yield f"  request: {grounds.request}"
 
     yield ""
+    yield from _render_section("Weakest evidence", _render_doubts(grounds))
     yield from _render_changes(grounds)
     yield from _render_section("Packages", map(_render_package, grounds.packages))
     yield from _render_section("Checks", _render_checks(grounds))
@@ -234,6 +241,13 @@ def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
 def _render_package(package: PackageGrounds) -> str:
     verdict = f", review: {package.verdict}" if package.verdict else ""
     return f"{package.id}  {package.state}{verdict}, round {package.rounds}  {package.title}"
+
+
+def _render_doubts(grounds: DecisionGrounds) -> Iterator[str]:
+    for package in grounds.packages:
+        yield from (f"{package.id}: {line}" for line in package.doubts)
+        if package.doubts:
+            yield f"{package.id}: all of it: phasegate show {package.id} --evidence"
 
 
 def _render_checks(grounds: DecisionGrounds) -> Iterator[str]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from phasegate.core.plan.trace import RequirementTrace, TestLink
+from phasegate.core.test_strength.model import (
+    FlakyTest,
+    MutantResult,
+    RequirementBite,
+    Severity,
+    StrengthFinding,
+    StrengthReport,
+)
+from phasegate.core.test_strength.page import MAX_DOUBTS, list_doubts
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.views.grounds import (
     DecisionGrounds,
@@ -39,7 +50,13 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         tests=(TestLink(path="test_a.py", package="WP01", names_it=True),),
     )
     package = PackageGrounds(
-        id="WP01", title="Words", state="DONE", verdict="PASS", rounds=2, checks=("test: 7 passed",)
+        id="WP01",
+        title="Words",
+        state="DONE",
+        verdict="PASS",
+        rounds=2,
+        checks=("test: 7 passed",),
+        doubts=("flaky: test_b",),
     )
     text = "\n".join(
         render_grounds(
@@ -65,6 +82,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
     )
     for expected in (
         "Merge 001-a into main?",
+        "Weakest evidence:\n  WP01: flaky: test_b\n  WP01: all of it: phasegate show WP01 --evidence\n\n"
         "Changes (1 files, +5 -1):\n  a.py  +5 -1\n  and 3 documents of the feature",
         "WP01  DONE, review: PASS, round 2  Words",
         "WP01: test: 7 passed",
@@ -73,3 +91,38 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "complete: archive the feature and MERGE it",
     ):
         assert expected in text
+
+
+@pytest.mark.demand("E5.a")
+def test_the_doubts_of_a_package_are_listed_with_the_worst_first() -> None:
+    lost, loose, odd = (
+        StrengthFinding(kind=kind, severity=severity, text=kind)
+        for kind, severity in (
+            ("lost test", Severity.REJECT),
+            ("loosened assertion", Severity.ASK),
+            ("changed CI", Severity.REJECT),
+        )
+    )
+    survivor = MutantResult(
+        path="a.py", line=3, kind="boundary", before="a < b", after="a <= b", killed=False
+    )
+    report = StrengthReport(
+        findings=(loose, odd, lost),
+        requirements=(RequirementBite("FR-1", (), ("test_a",)), RequirementBite("FR-2")),
+        mutants=(survivor,),
+        flaky=(FlakyTest(test="test_b", passed=2, failed=1, on_base=True),),
+        notes=("2 mutants were not tried",),
+        accepted={odd.id: "agreed"},
+    )
+    assert list_doubts(report) == [
+        str(lost),
+        f"accepted by you: {odd} (agreed)",
+        f"answered by the reviewer: {loose}",
+        "no test notices FR-2",
+        "no test notices a.py:3 boundary: a < b -> a <= b",
+        "flaky: test_b: passed 2 times, failed 1 times, also on the base",
+        "not measured: 2 mutants were not tried",
+    ]
+    many = StrengthReport(notes=tuple(str(number) for number in range(20)))
+    assert list_doubts(many)[MAX_DOUBTS:] == ["and 10 more"]
+    assert list_doubts(StrengthReport()) == []
