@@ -45,6 +45,8 @@ def list_doubts(report: StrengthReport) -> list[str]:
     """Return what a user should know before a merge, the worst first."""
     survivors = [mutant for mutant in report.mutants if not mutant.killed]
     unnoticed = [row.requirement for row in report.requirements if not row.bites]
+
+    # What rejects, then what was decided on, then what is only known
     doubts = [str(finding) for finding in report.rejecting]
     doubts += [
         f"accepted by you: {finding} ({report.accepted[finding.id]})"
@@ -56,6 +58,8 @@ def list_doubts(report: StrengthReport) -> list[str]:
     doubts += [f"no test notices {mutant}" for mutant in survivors]
     doubts += [f"flaky: {test}" for test in report.flaky]
     doubts += [f"not measured: {note}" for note in report.notes]
+
+    # The page of the package has all of them
     if len(doubts) > MAX_DOUBTS:
         doubts[MAX_DOUBTS:] = [f"and {len(doubts) - MAX_DOUBTS} more"]
     return doubts
