@@ -331,6 +331,26 @@ def test_an_implementer_that_tampers_with_sealed_tests_is_stopped(
     assert named in result.check.summary
 
 
+@pytest.mark.demand("E2.c")
+def test_code_that_one_sealed_file_imports_cannot_change_the_next_file(tmp_path: Path) -> None:
+    second = UNITTEST.replace("class Bye", "class Next").replace("001_names_the_user", "001_again")
+    sealed = make_sealed(tmp_path / "repo", "unittest")
+    sealed.commit({f"{FOLDER}/acceptance/accept_next.py": second})
+    seal = sealed.prove()
+    assert isinstance(seal, AcceptanceSeal), seal
+    replaced = """\
+import pathlib
+for path in pathlib.Path(".").glob(".phasegate-*/*/accept_next.py"):
+    path.write_text(path.read_text().replace('"Bye, Ada"', '"Bye"'))
+for path in pathlib.Path(".").glob(".phasegate-*/*/run.py"):
+    path.write_text("raise SystemExit(0)")
+"""
+    result = sealed.check(seal, {"bye.py": WRONG + replaced})
+    assert result.check.outcome is CheckOutcome.FAILED
+    assert result.rows[0].outcome == "failed"
+    assert sealed.check(seal, {"bye.py": HONEST}).check.outcome is CheckOutcome.PASSED
+
+
 @pytest.mark.demand("E2.d")
 def test_a_requirement_that_changed_since_the_seal_stops_the_work(
     tmp_path: Path, proven: Proven

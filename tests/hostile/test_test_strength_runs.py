@@ -127,6 +127,21 @@ def test_a_summary_that_the_tests_print_themselves_does_not_pass_the_manifest(
     assert "the test runner was ended before it finished: 0 tests had passed" in report.reason
 
 
+@pytest.mark.demand("E1.c")
+def test_code_that_replaces_the_assertions_of_the_runner_does_not_pass_the_manifest(
+    tmp_path: Path,
+) -> None:
+    patched = SUB.replace("a + b", "a + b + 1") + (
+        "\n\nfrom importlib import import_module\n"
+        "import_module('esac.tsettinu'[::-1]).TestCase.assertEqual = lambda *a: None\n"
+    )
+    report = project_for(tmp_path, patched, SUB_TESTS).dispatch()
+    assert report.state is PackageState.BLOCKED
+    assert "replaced functions of the test runner: unittest.case.TestCase.assertEqual" in (
+        report.reason
+    )
+
+
 # Fails in every other run. The commands of one check share a home folder.
 EVERY_OTHER = """\
 import pathlib

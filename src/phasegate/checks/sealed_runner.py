@@ -154,8 +154,12 @@ def copy_function(function: FunctionType) -> FunctionType:
 
 def make_writer(key: bytes) -> Callable[[dict[str, Any], Path], None]:
     """Return a function that writes a report, with what the code under test could replace."""
-    dumps, digest, write, exit_now = json.dumps, hmac.digest, os.write, os._exit
-    open_file, flags = os.open, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    dumps = json.dumps
+    digest = hmac.digest
+    open_file = os.open
+    write = os.write
+    exit_now = os._exit
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
     def write_report(report: dict[str, Any], path: Path) -> None:
         text = dumps(report)
@@ -174,10 +178,15 @@ def run_one_file(runner: str, name: str) -> None:
     write_report = make_writer(sys.stdin.buffer.read())
     __import__(runner)
     before = list_functions()
-    run, watch, path = RUNNERS[runner], list_functions, HERE / f"{name}.json"
+    run = RUNNERS[runner]
+    watch = list_functions
+    path = HERE / f"{name}.json"
+
+    # The code under test must not find this program as the main module
     sys.modules["__main__"] = ModuleType("__main__")
     sys.path[:0] = [str(Path.cwd()), str(Path.cwd() / "src")]
     outcomes = run([name])
+
     after = watch()
     changed = sorted(one for one in before if after.get(one) is not before[one])
     write_report({"outcomes": outcomes, "changed": changed}, path)
@@ -188,6 +197,7 @@ def run_file_apart(runner: str, name: str, data: bytes, program: bytes) -> dict[
     key = os.urandom(32)
     (HERE / name).write_bytes(data)
     Path(__file__).write_bytes(program)
+
     argv = [sys.executable, __file__, ONE_FILE, runner, name]
     subprocess.run(argv, input=key, check=False)
     try:
@@ -211,9 +221,12 @@ def main() -> None:
     runner, *files = sys.argv[1:]
     write_report = make_writer((HERE / "nonce").read_bytes())
     (HERE / "nonce").unlink()
+
+    # Read before any code of the checkout runs
     program = Path(__file__).read_bytes()
     contents = {name: (HERE / name).read_bytes() for name in files}
     reports = [run_file_apart(runner, name, data, program) for name, data in contents.items()]
+
     outcomes = {test: one for report in reports for test, one in report["outcomes"].items()}
     changed = [name for report in reports for name in report["changed"]]
     write_report({"outcomes": outcomes, "changed": changed}, HERE / "report.json")

@@ -235,7 +235,7 @@ class StrengthRunner:
         texts = []
         for folder, _, names in os.walk(checkout):
             for name in names:
-                path = os.path.relpath(os.path.join(folder, name), checkout)
+                path = str(Path(folder, name).relative_to(checkout))
                 if is_code(path) and is_test_path(path, self._inputs.test_files):
                     with suppress(UnreadableFile):
                         data, _ = read_up_to(

@@ -21,7 +21,7 @@ from phasegate.core.test_strength.mutants import EMPTIED
 
 MAX_FINDINGS = 100
 # Mutants that alter the result of the code: they are seldom equivalent to it
-_TELLING_KINDS = (EMPTIED, "arithmetic", "comparison", "return value")
+_RESULT_KINDS = (EMPTIED, "arithmetic", "comparison", "return value")
 
 
 class ChangedText(msgspec.Struct, frozen=True):
@@ -361,7 +361,7 @@ def judge_mutants(mutants: Sequence[MutantResult], plan: PackagePlanFacts) -> li
         ]
 
     is_weak = 2 * len(survivors) > len(mutants)
-    if not is_weak and not any(one.kind in _TELLING_KINDS for one in survivors):
+    if not is_weak and not any(one.kind in _RESULT_KINDS for one in survivors):
         return []
     text = f"{len(survivors)} of {len(mutants)} mutants were not noticed: {shown}"
     return [

@@ -8,6 +8,7 @@ from phasegate.core.test_strength.model import RequirementBite, StrengthReport
 
 MAX_ROWS = 40
 MAX_TESTS = 5
+MAX_DOUBTS = 10
 
 
 def render_strength(report: StrengthReport) -> str:
@@ -38,6 +39,30 @@ def render_strength(report: StrengthReport) -> str:
             f"Cost: {report.cost_s:.1f} s, {ratio} times the test run of {report.suite_s:.1f} s"
         )
     return "\n".join(lines)
+
+
+def list_doubts(report: StrengthReport) -> list[str]:
+    """Return what a user should know before a merge, the worst first."""
+    survivors = [mutant for mutant in report.mutants if not mutant.killed]
+    unnoticed = [row.requirement for row in report.requirements if not row.bites]
+
+    # What rejects, then what was decided on, then what is only known
+    doubts = [str(finding) for finding in report.rejecting]
+    doubts += [
+        f"accepted by you: {finding} ({report.accepted[finding.id]})"
+        for finding in report.findings
+        if finding.id in report.accepted
+    ]
+    doubts += [f"answered by the reviewer: {finding}" for finding in report.asked]
+    doubts += [f"no test notices {requirement}" for requirement in unnoticed]
+    doubts += [f"no test notices {mutant}" for mutant in survivors]
+    doubts += [f"flaky: {test}" for test in report.flaky]
+    doubts += [f"not measured: {note}" for note in report.notes]
+
+    # The page of the package has all of them
+    if len(doubts) > MAX_DOUBTS:
+        doubts[MAX_DOUBTS:] = [f"and {len(doubts) - MAX_DOUBTS} more"]
+    return doubts
 
 
 def _render_section(title: str, rows: list[str]) -> Iterator[str]:

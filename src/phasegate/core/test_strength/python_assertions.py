@@ -31,6 +31,8 @@ def list_assertions(function: Function) -> list[Assertion]:
     """
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _walk_scope(function)):
         return []
+
+    # Names that the function reads: what is not among them is never called
     used = {
         node.id
         for node in ast.walk(function)
@@ -69,12 +71,14 @@ def _walk_scope(function: Function) -> Iterator[ast.AST]:
 def _list_reached(
     body: Sequence[ast.stmt], used: Collection[str], *, is_conditional: bool
 ) -> Iterator[Assertion]:
+    """Yield the assertions of a block up to the statement that leaves it."""
     for statement in body:
         if _is_unused_function(statement, used):
             continue
         for text in _list_own(statement):
             yield Assertion(text, is_conditional)
 
+        # Without a condition, a block runs every time
         is_branch = isinstance(statement, ast.If | ast.Match) and not _is_constant(statement)
         for block in _list_blocks(statement):
             yield from _list_reached(block, used, is_conditional=is_conditional or is_branch)
@@ -85,6 +89,7 @@ def _list_reached(
 
 
 def _is_unused_function(statement: ast.stmt, used: Collection[str]) -> bool:
+    """Return True for a function or lambda whose name nothing uses."""
     if isinstance(statement, Function):
         return statement.name not in used
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Lambda):
@@ -93,6 +98,7 @@ def _is_unused_function(statement: ast.stmt, used: Collection[str]) -> bool:
 
 
 def _is_constant(statement: ast.stmt) -> bool:
+    """Return True if the condition of a statement is a constant."""
     return isinstance(getattr(statement, "test", None), ast.Constant)
 
 
@@ -100,6 +106,8 @@ def _list_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     """Return the blocks of a statement that can run."""
     if isinstance(statement, ast.If | ast.While) and isinstance(statement.test, ast.Constant):
         return [statement.body if statement.test.value else statement.orelse]
+
+    # Loops, with, try and match
     blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
     parts = [*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
     return [*blocks, *(part.body for part in parts)]
@@ -124,18 +132,23 @@ def _list_own(statement: ast.stmt) -> Iterator[str]:
 
 
 def _is_assertion(call: ast.Call) -> bool:
+    """Return True for a call that can fail a test."""
     called = ast.unparse(call.func)
     if not _ASSERTION_CALL.search(called):
         return False
+
+    # Constants say nothing about the code
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     if arguments and all(isinstance(value, ast.Constant) for value in arguments):
         return False
+
     if called.endswith(".assertTrue"):
         return not _is_always_true(call.args[0]) if call.args else True
     return not (_COMPARING_CALL.search(called) and _are_equal(call.args[:2]))
 
 
 def _is_always_true(test: ast.expr) -> bool:
+    """Return True for a condition that does not depend on the code."""
     if isinstance(test, ast.Constant):
         return True
     if isinstance(test, ast.Tuple):
@@ -150,4 +163,5 @@ def _is_always_true(test: ast.expr) -> bool:
 
 
 def _are_equal(values: Sequence[ast.expr]) -> bool:
+    """Return True for two expressions with the same source."""
     return len(values) == 2 and ast.dump(values[0]) == ast.dump(values[1])

@@ -100,8 +100,8 @@ class StrengthMeasurement(NamedTuple):
         if not self._settings.enabled or not evidence.has_passed:
             return None
         if not counted:
-            report = self._measure_roots(())
-            return self._complete(report) if report.findings else None
+            signs = self._measure_roots(())
+            return self._complete(signs) if signs.findings else None
 
         path = self.project.location.data_folder / "strength" / f"{self._make_key()}.json"
         report = _read_stored(path)

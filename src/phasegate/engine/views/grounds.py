@@ -10,6 +10,7 @@ from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.package_events import Reviewed, first_finding
 from phasegate.core.paths.glob import compile_any
 from phasegate.core.plan.trace import RequirementTrace
+from phasegate.core.test_strength.page import list_doubts
 from phasegate.core.text.elapsed import describe_age
 from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow.orders import ORDERS
@@ -22,6 +23,7 @@ from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.job import read_evidence
 from phasegate.engine.views.overview import PackageCard, package_cards
 from phasegate.engine.views.refused import RefusedChange, list_refused_changes
+from phasegate.engine.views.strength import read_strength
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
@@ -63,6 +65,8 @@ class PackageGrounds(NamedTuple):
     verdict: str
     rounds: int
     checks: tuple[CheckLine, ...]
+    # What the measurement of the tests leaves open, the worst first
+    doubts: tuple[str, ...] = ()
 
 
 class DecisionGrounds(NamedTuple):
@@ -212,6 +216,7 @@ def _package_grounds(
         if isinstance(event.event, Reviewed)
     }
     for card in package_cards(reader, slug):
+        strength = read_strength(project, reader, slug, card.id)
         yield PackageGrounds(
             id=card.id,
             title=card.title,
@@ -219,6 +224,7 @@ def _package_grounds(
             verdict=verdicts.get(card.id, ""),
             rounds=card.round,
             checks=_package_checks(project, reader, card),
+            doubts=tuple(list_doubts(strength)) if strength else (),
         )
 
 
@@ -253,6 +259,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
     yield ""
     yield from _render_section("Refused changes", _render_refused(grounds))
     yield from _render_section("Findings", _render_findings(grounds))
+    yield from _render_section("Weakest evidence", _render_doubts(grounds))
     yield from _render_changes(grounds)
     yield from _render_section("Packages", map(_render_package, grounds.packages))
     yield from _render_section("Checks", _render_checks(grounds))
@@ -314,6 +321,13 @@ def _render_file(file: FeatureFile) -> str:
 def _render_package(package: PackageGrounds) -> str:
     verdict = f", review: {package.verdict}" if package.verdict else ""
     return f"{package.id}  {package.state}{verdict}, round {package.rounds}  {package.title}"
+
+
+def _render_doubts(grounds: DecisionGrounds) -> Iterator[str]:
+    for package in grounds.packages:
+        yield from (f"{package.id}: {line}" for line in package.doubts)
+        if package.doubts:
+            yield f"{package.id}: all of it: phasegate show {package.id} --evidence"
 
 
 def _render_checks(grounds: DecisionGrounds) -> Iterator[str]:

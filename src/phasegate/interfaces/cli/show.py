@@ -27,6 +27,7 @@ from phasegate.engine.views.overview import (
     resolve_feature,
 )
 from phasegate.engine.views.show import (
+    KeptPart,
     PartKind,
     Subject,
     find_subject,
@@ -171,14 +172,17 @@ def show_subject(
 
     if as_json:
         print_result(content, "", as_json)
-        return
+    else:
+        _print_part(view, content)
 
+
+def _print_part(view: Subject, content: KeptPart) -> None:
+    """Print a part of a subject's data; on a terminal, also whose words they are."""
     if sys.stdout.isatty():
-        # Whose words they are; a pipe gets the exact data
         whose = next((job for job in view.jobs if job.id == content.job), None)
         if whose is not None:
             print_line(f"{whose.phase} by {whose.agent}, round {whose.round}", err=True)
-    _print_text(content.text, is_diff=part == PartKind.DIFF)
+    _print_text(content.text, is_diff=content.kind == PartKind.DIFF)
 
 
 def _fit_lines(lines: Iterable[str]) -> Iterator[str]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from phasegate.core.plan.trace import RequirementTrace, TestLink
+from phasegate.core.test_strength.model import (
+    FlakyTest,
+    MutantResult,
+    RequirementBite,
+    Severity,
+    StrengthFinding,
+    StrengthReport,
+)
+from phasegate.core.test_strength.page import MAX_DOUBTS, list_doubts
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.views.check_lines import CheckLine, parse_check_lines, summarize_checks
 from phasegate.engine.views.grounds import (
@@ -50,6 +61,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         verdict="PASS",
         rounds=2,
         checks=(CheckLine(name="test", outcome="passed", summary="7 passed"),),
+        doubts=("flaky: test_b",),
     )
     text = "\n".join(
         render_grounds(
@@ -92,6 +104,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "since: 5 min ago",
         "WP02  b.py: added, but not in the file scope\n      +x = 1",
         'accept it: phasegate scope allow WP02 b.py --reason "..."',
+        "Weakest evidence:\n  WP01: flaky: test_b\n  WP01: all of it: phasegate show WP01 --evidence\n\n"
         "Changes (1 file, +5 -1):\n  a.py  +5 -1  (WP01, FR-1)\n  and 3 documents of the feature",
         "WP01  DONE, review: PASS, round 2  Words",
         "WP01: test: 7 passed",
@@ -100,3 +113,38 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "complete: archive the feature and MERGE it",
     ):
         assert expected in text
+
+
+@pytest.mark.demand("E5.a")
+def test_the_doubts_of_a_package_are_listed_with_the_worst_first() -> None:
+    lost, loose, odd = (
+        StrengthFinding(kind=kind, severity=severity, text=kind)
+        for kind, severity in (
+            ("lost test", Severity.REJECT),
+            ("loosened assertion", Severity.ASK),
+            ("changed CI", Severity.REJECT),
+        )
+    )
+    survivor = MutantResult(
+        path="a.py", line=3, kind="boundary", before="a < b", after="a <= b", killed=False
+    )
+    report = StrengthReport(
+        findings=(loose, odd, lost),
+        requirements=(RequirementBite("FR-1", (), ("test_a",)), RequirementBite("FR-2")),
+        mutants=(survivor,),
+        flaky=(FlakyTest(test="test_b", passed=2, failed=1, on_base=True),),
+        notes=("2 mutants were not tried",),
+        accepted={odd.id: "agreed"},
+    )
+    assert list_doubts(report) == [
+        str(lost),
+        f"accepted by you: {odd} (agreed)",
+        f"answered by the reviewer: {loose}",
+        "no test notices FR-2",
+        "no test notices a.py:3 boundary: a < b -> a <= b",
+        "flaky: test_b: passed 2 times, failed 1 times, also on the base",
+        "not measured: 2 mutants were not tried",
+    ]
+    many = StrengthReport(notes=tuple(str(number) for number in range(20)))
+    assert list_doubts(many)[MAX_DOUBTS:] == ["and 10 more"]
+    assert list_doubts(StrengthReport()) == []
