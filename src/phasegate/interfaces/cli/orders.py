@@ -314,7 +314,7 @@ def _complete_on_fleet(feature: str | None, agent: str | None, as_json: bool) ->
     project = open_project(Path.cwd())
     with open_fleet_record(project) as record:
         slug = orders.select_feature(project, record, feature)
-        orders.refuse_if_incomplete(record, slug)
+        orders.refuse_if_incomplete(project, record, slug)
 
     options = RunOptions(merge=True, agent=agent, by=project.make_origin("cli"))
     with show_waiting("merging on the fleet"):
