@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,27 @@ def test_a_writer_without_acceptance_tests_is_asked_again_and_the_sealed_ones_de
     prompt = (project.project.jobs_folder / writer.id / "prompt.xml").read_text(encoding="utf-8")
     assert "Skeleton of `acceptance/`" in prompt
     assert "Skeleton of `spec.md`" not in prompt
+
+
+@pytest.mark.demand("E2.b")
+def test_linters_of_the_project_do_not_judge_sealed_tests(tmp_path: Path) -> None:
+    project = make_feature_project(tmp_path, config=WANTED)
+    settings = project.root / "phasegate.toml"
+    text = settings.read_text(encoding="utf-8")
+    lint = '! ls kitty-specs/*/acceptance/*.py && test -z "$(git status --porcelain)"'
+    changed = re.sub("^lint = .*", lambda _: f"lint = '{lint}'", text, flags=re.MULTILINE)
+    settings.write_text(changed, encoding="utf-8")
+    project.git("commit", "-q", "-a", "-m", "Lint every file")
+    phases = WORKFLOWS["quick"]
+    planner = plans("01-requirements", phases)
+    planner["steps"].insert(0, accepts())
+    project.play(planner, *smooth(phases))
+    done = project.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+    (seal,) = recorded(project, "acceptance.sealed")
+    # Control: the branch has the file that the linter would have found
+    files = project.git("ls-tree", "-r", "--name-only", seal["commit"])
+    assert f"kitty-specs/{SLUG}/acceptance/accept_bye.py" in str(files)
 
 
 @pytest.mark.demand("E2.a")

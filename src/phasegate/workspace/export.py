@@ -38,12 +38,17 @@ class ExportedTree(NamedTuple):
 
 
 def export_tree(
-    repository: Repository, tree: str, folder: Path, *, with_git: bool = False
+    repository: Repository,
+    tree: str,
+    folder: Path,
+    *,
+    with_git: bool = False,
+    hidden: Sequence[str] = (),
 ) -> ExportedTree:
     """Write the files of a commit or tree into an empty folder.
 
     `with_git` adds a git directory for builds that read their version from a tag; `tree` must then
-    be a commit id.
+    be a commit id. Files in `hidden` are not written, and git does not report them as deleted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -55,6 +60,7 @@ def export_tree(
             repository.place(room / "index", folder),
             f"{tree}^{{commit}}" if with_git else tree,
             refused,
+            hidden,
         )
         fill_submodules(repository, tree, folder)
         if with_git:
@@ -63,14 +69,17 @@ def export_tree(
     return ExportedTree(folder, refused)
 
 
-def _write_files(place: GitPaths, tree: str, excluded: Sequence[str]) -> None:
-    if not excluded:
+def _write_files(
+    place: GitPaths, tree: str, excluded: Sequence[str], hidden: Sequence[str]
+) -> None:
+    if not excluded and not hidden:
         git(place, "read-tree", "-m", "-u", tree)
         return
 
     git(place, "read-tree", tree)
-    names = b"".join(os.fsencode(path) + b"\0" for path in excluded)
-    git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=names)
+    for option, paths in (("--force-remove", excluded), ("--skip-worktree", hidden)):
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        git(place, "update-index", option, "-z", "--stdin", stdin=names)
     git(place, "checkout-index", "--all", "--force", "-u")
 
 

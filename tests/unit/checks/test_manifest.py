@@ -441,6 +441,18 @@ def test_old_failures_are_told_from_new_ones_and_still_reject(tmp_path: Path) ->
 
 
 @pytest.mark.demand("D8.j")
+def test_work_is_not_accepted_if_no_test_file_can_be_loaded_as_before(tmp_path: Path) -> None:
+    broken = "import no_such_module\n"
+    folder = repository(tmp_path / "repo", {"test_calc.py": broken})
+    base = git(folder, "rev-parse", "HEAD")
+    baseline = take_baseline(plan(), folder, run_plainly)
+    write(folder, {**GOOD, "test_calc.py": broken + TESTS})
+    commit(folder, "WP01: Add")
+    evidence = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline)
+    assert "test" in [check.name for check in evidence.failures]
+
+
+@pytest.mark.demand("D8.j")
 def test_old_failures_are_tolerated_by_default_but_never_new_ones(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo", {"test_old.py": RED})
     base = git(folder, "rev-parse", "HEAD")

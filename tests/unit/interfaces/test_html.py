@@ -66,11 +66,11 @@ def test_every_attribute_value_is_quoted() -> None:
 
 
 def test_a_diff_shows_what_kind_each_line_is() -> None:
-    text = "diff --git a b\n--- a\n+++ b\n@@ 1 @@\n-old <b>\n+new\n same\n"
+    text = "diff --git a b\n--- a\n+++ b\n@@ -1,2 +1,2 @@\n-old <b>\n+new\n same\n"
     page = render_macro("fragments.html", "diff", text)
     assert Markup(page).text == text
     assert [part.partition('"')[0] for part in page.split('class="')[1:]] == (
-        ["file"] * 3 + ["hunk", "removed", "added"]
+        ["diff"] + ["file"] * 3 + ["hunk", "removed", "added"]
     )
 
 

@@ -22,7 +22,7 @@ def test_code_and_tables_are_kept_as_blocks() -> None:
 
 
 def test_a_diff_has_the_numbers_of_both_sides() -> None:
-    diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -4,2 +4,3 @@\n same\n-old\n+new\n+more\n"
+    diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -4,2 +4,3 @@\n same\n--- old\n+new\n+more\n"
     lines = [(line.kind, line.old, line.new) for line in parse_diff(diff)]
     assert lines[-4:] == [
         ("", "4", "4"),

@@ -90,6 +90,13 @@ def select_test_files(documents: Mapping[str, str]) -> dict[str, str]:
     return {match[1]: text for match, text in matches if match}
 
 
+def is_acceptance_test(path: str, features_folder: str) -> bool:
+    """Return True for an acceptance test in the folder of a feature."""
+    folder, _, rest = path.removeprefix(f"{features_folder}/").partition("/")
+    is_inside = path.startswith(f"{features_folder}/") and bool(folder)
+    return is_inside and _FILE_NAME.fullmatch(rest) is not None
+
+
 def list_test_ids(name: str, text: str) -> Iterator[str]:
     """Yield the ids of the tests in a file, without importing it; raise SyntaxError."""
     for node in ast.parse(text, name).body:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -24,11 +25,13 @@ from phasegate.checks.plan import CommandPlan, Purpose
 from phasegate.checks.snapshot import find_changed_files
 from phasegate.core.machine.retry import Fault
 from phasegate.core.paths.own_folders import CONFIG_FILE
+from phasegate.core.plan.acceptance import is_acceptance_test
 from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
 from phasegate.git import git
 from phasegate.typed import read_json
 from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.export import export_tree
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.tree_diff import list_tree_entries
 
@@ -99,7 +102,7 @@ class KnownChecks:
         prefix = f"{self._plan.root}/" if self._plan.root else ""
         blobs = {
             path.removeprefix(prefix): blob
-            for path, blob in list_blobs(self._project.repository, self._commit).items()
+            for path, blob in list_checked_blobs(self._project, self._commit).items()
             if path.startswith(prefix)
         }
         allowed = {*self._plan.coverage_reports}
@@ -158,12 +161,31 @@ def hash_code_tree(project: Project, commit: str, *, with_changelog: bool = True
     return digest.hexdigest()
 
 
+def export_for_checks(project: Project, commit: str, folder: Path) -> None:
+    """Export a commit without the acceptance tests of features.
+
+    Linters and type checkers of the project would judge them, and nobody may change sealed tests.
+    """
+    features = project.config.paths.features
+    paths = list_blobs(project.repository, commit)
+    hidden = [path for path in paths if is_acceptance_test(path, features)]
+    export_tree(project.repository, commit, folder, with_git=True, hidden=hidden)
+
+
+def list_checked_blobs(project: Project, commit: str) -> dict[str, str]:
+    """Return the blobs of a commit that a checkout for checks has, by path."""
+    features = project.config.paths.features
+    blobs = list_blobs(project.repository, commit)
+    return {path: blob for path, blob in blobs.items() if not is_acceptance_test(path, features)}
+
+
 def is_own_document(path: str, features_folder: str) -> bool:
     """Return True for documents of features and for Phasegate's settings.
 
-    Other files in the features folder count as code: a test collector may run them.
+    Other files in the features folder count as code: a test collector may run them. Acceptance
+    tests do not: checks run without them, and their sealed copies run on their own.
     """
-    if path == CONFIG_FILE:
+    if path == CONFIG_FILE or is_acceptance_test(path, features_folder):
         return True
     return path.endswith(".md") and path.startswith((f"{features_folder}/", "agentd/", ".agentd/"))
 

@@ -33,7 +33,11 @@ from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.work_package import PROFILES, WorkPackage
 from phasegate.core.test_strength.model import StrengthReport
 from phasegate.engine.checks.flaky import Quarantine, excuse_flaky_tests
-from phasegate.engine.checks.known_checks import list_known_checks
+from phasegate.engine.checks.known_checks import (
+    export_for_checks,
+    list_checked_blobs,
+    list_known_checks,
+)
 from phasegate.engine.checks.plan import make_check_plans
 from phasegate.engine.checks.run_baseline import BaseTree, make_runner, refuse_unusable_base
 from phasegate.engine.checks.strength import (
@@ -45,7 +49,6 @@ from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.profiles import Profile, load_profile
 from phasegate.workspace.commit_log import commits_between, diff_commits, list_blobs
-from phasegate.workspace.export import export_tree
 from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_blobs
@@ -149,7 +152,7 @@ class PackageChecker(NamedTuple):
         folder = self._folder / "base"
         if folder.exists():
             remove_tree(folder)
-        export_tree(self.project.repository, self.start, folder, with_git=True)
+        export_for_checks(self.project, self.start, folder)
         runner = PlanRunner(
             root.plan,
             folder,
@@ -292,7 +295,7 @@ class PackageChecker(NamedTuple):
                 remove_tree(folder)
 
         self.logs_folder.mkdir(parents=True, mode=0o700)
-        export_tree(self.project.repository, commit, self._folder / "tree", with_git=True)
+        export_for_checks(self.project, commit, self._folder / "tree")
 
     def _make_plans(self, commit: str) -> list[CommandPlan]:
         return [
@@ -320,7 +323,7 @@ class PackageChecker(NamedTuple):
             added_content=tuple(
                 find_added_lines(self.project, self.start, [one.id for one in commits])
             ),
-            blobs=list_blobs(repository, commit),
+            blobs=list_checked_blobs(self.project, commit),
         )
 
     def _read_dependency_files(self, changes: Iterable[Difference]) -> list[ChangedFile]:

@@ -35,7 +35,12 @@ from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.test_strength.paths import is_code, is_test_path
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.checks.flaky import Quarantine
-from phasegate.engine.checks.known_checks import KnownChecks, hash_code_tree, list_known_checks
+from phasegate.engine.checks.known_checks import (
+    KnownChecks,
+    export_for_checks,
+    hash_code_tree,
+    list_known_checks,
+)
 from phasegate.engine.checks.plan import CheckPlan, make_check_plans
 from phasegate.engine.checks.setup_inputs import find_setup_inputs
 from phasegate.engine.project.project import Project
@@ -46,7 +51,6 @@ from phasegate.storage.lock import named_lock
 from phasegate.typed import read_json
 from phasegate.workspace.checkout_creation import NO_PLACED_FILES, PlacedFiles
 from phasegate.workspace.commit_log import find_latest_user_commit, list_blobs
-from phasegate.workspace.export import export_tree
 from phasegate.workspace.objects import NewCommit, write_commits
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.removal import remove_tree
@@ -422,7 +426,7 @@ class BaseTree:
 
             folder.mkdir(parents=True, mode=0o700)
 
-        export_tree(self.project.repository, self.start, room / "tree", with_git=True)
+        export_for_checks(self.project, self.start, room / "tree")
         runner = make_runner(self.project, room / "job", "base", on_command)
         purposes = get_requested_purposes(planned.plan)
         known = self.find_known_checks(self.start, planned.plan)

@@ -41,12 +41,12 @@ from phasegate.core.test_strength.model import (
     sort_findings,
 )
 from phasegate.core.test_strength.paths import is_test_path
+from phasegate.engine.checks.known_checks import export_for_checks
 from phasegate.engine.project.project import Project
 from phasegate.files.durable_write import replace_file
 from phasegate.prompts.shipped_texts import render_note
 from phasegate.typed import read_json
 from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.export import export_tree
 from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_blobs
@@ -151,7 +151,7 @@ class StrengthMeasurement(NamedTuple):
         checkout = self.folder / "strength"
         if checkout.exists():
             remove_tree(checkout)
-        export_tree(self.project.repository, self.commit, checkout, with_git=True)
+        export_for_checks(self.project, self.commit, checkout)
 
         prefix = f"{root.plan.root}/" if root.plan.root else ""
         inside = tuple(

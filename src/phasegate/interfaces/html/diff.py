@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 class DiffLine(NamedTuple):
@@ -20,23 +20,26 @@ class DiffLine(NamedTuple):
 
 
 def parse_diff(content: str) -> Iterator[DiffLine]:
-    """Yield the lines of a diff."""
-    old = new = 0
-    in_hunk = False
+    """Yield the lines of a diff.
+
+    The header of a hunk says how many lines it has: a removed line `-- x` is not a file name.
+    """
+    old = new = old_end = new_end = 0
     for text in content.splitlines():
-        if match := _HUNK.match(text):
-            old, new = int(match[1]), int(match[2])
-            in_hunk = True
-            yield DiffLine("hunk", "", "", text)
-        elif not in_hunk or text.startswith(("diff --git", "--- ", "+++ ", "index ")):
-            in_hunk = in_hunk and not text.startswith("diff --git")
-            yield DiffLine("file", "", "", text)
+        if old >= old_end and new >= new_end:
+            if match := _HUNK.match(text):
+                old, new = int(match[1]), int(match[3])
+                old_end = old + int(match[2] or 1)
+                new_end = new + int(match[4] or 1)
+            yield DiffLine("hunk" if text.startswith("@@") else "file", "", "", text)
         elif text.startswith("+"):
             yield DiffLine("added", "", str(new), text)
             new += 1
         elif text.startswith("-"):
             yield DiffLine("removed", str(old), "", text)
             old += 1
+        elif text.startswith("\\"):
+            yield DiffLine("", "", "", text)
         else:
             yield DiffLine("", str(old), str(new), text)
             old += 1

@@ -90,9 +90,11 @@ def test_every_feature_is_in_one_group_and_ended_ones_come_page_by_page() -> Non
     assert names["Waiting for you"] == ["a", "c"]
     assert names["Stopped"] == ["b", "d"]
     assert (first["total"], first["next_page"]) == (MAX_TILES + 5, 2)
-    assert first["ended_page"] == [("r", one) for one in ended[:MAX_TILES]]
+    assert isinstance(first["pages"], dict)
+    assert first["pages"]["Ended"] == [("r", one) for one in ended[:MAX_TILES]]
     last = group_tiles({"r": ended}, 2, (), "")
-    assert (last["ended_page"], last["next_page"]) == ([("r", ended[-1])], 0)
+    assert isinstance(last["pages"], dict)
+    assert (last["pages"]["Ended"], last["next_page"]) == ([("r", ended[-1])], 0)
     assert group_tiles({"r": ended}, 1, (), "003-E")["total"] == 1
 
 
