@@ -466,8 +466,7 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
     assert "phasegate show WP01 --diff" in remediation
     # One line that can be pasted, and its first command shows the change
     assert "phasegate scope allow WP01 src/services/auth.ts --reason '" in remediation
-    decision = "'accept the changes to src/services/auth.ts'"
-    assert f"&& phasegate resolve {decision} && phasegate run." in remediation
+    assert "' && phasegate run." in remediation
     shown = project.command("show", "WP01", "--diff")
     assert "+++ b/src/services/auth.ts" in shown.stdout, shown.stderr
     paths = ("src/services/auth.ts", "src/services/index.ts")

@@ -44,7 +44,9 @@ def opened() -> Iterator[list[pexpect.spawn[str]]]:
 
 def on_screen(written: str) -> list[str]:
     """The lines that are left on a terminal: each wipe takes back what stands in the last one."""
-    lines = [line.rpartition("\x1b[2K")[2] for line in written.replace("\r\n", "\n").split("\n")]
+    # After a wipe it goes up and feeds a line, so that the next text begins after a line feed
+    text = written.replace("\x1b[1A\r\n", "").replace("\r\n", "\n")
+    lines = [line.rpartition("\x1b[2K")[2] for line in text.split("\n")]
     assert not any("\x1b" in line for line in lines), lines
     return lines
 

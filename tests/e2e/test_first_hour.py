@@ -178,7 +178,7 @@ def test_what_takes_long_says_what_it_waits_for(tmp_path: Path) -> None:
         timeout=60,
     )
     terminal.expect("reading the versions of the agents  0:0[0-9]")
-    terminal.expect(r"\x1b\[2Kclaude ")  # wiped before the answer
+    terminal.expect(r"\x1b\[2K\x1b\[1A\r\nclaude ")  # wiped before the answer
 
 
 PATHS = """

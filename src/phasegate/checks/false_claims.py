@@ -1,6 +1,6 @@
 """Compare an agent's claims with git, the files on disk and the checks.
 
-Differences are recorded.
+Decisions are based on the facts; false claims are only reported.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _ROOT_SCRIPTS = (
 
 
 class CachedSetup(msgspec.Struct, frozen=True):
-    """Metadata of a cached result."""
+    """A cached setup: the command that was chosen, and the checkout whose path its files have."""
 
     # The setup that was chosen
     run: str

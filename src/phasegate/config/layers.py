@@ -1,6 +1,7 @@
 """Read the layers of the configuration: files, environment and flags.
 
-Each layer yields values by key, with the location of each value.
+Each layer yields values by key, with the location of each value. `config/load.py` merges them and
+defines their precedence.
 """
 
 from __future__ import annotations

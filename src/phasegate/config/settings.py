@@ -24,6 +24,9 @@ Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 # Parallel attempts at one work package.
 MAX_ATTEMPTS = 8
 Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+# The limit of a plan, core/plan/work_package.py
+MAX_AGENTS = 16
+AgentCount = Annotated[int, Meta(ge=1, le=MAX_AGENTS)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 NonEmptyText = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -98,7 +101,7 @@ class AgentSettings(SettingsTable, frozen=True):
     max_retries: NonNegativeInt = 3
     # None: the template of the harness.
     template: TemplatePrefix | None = None
-    num_agents: PositiveInt = 1
+    num_agents: AgentCount = 1
     # Parallel attempts at each package; the best one is used.
     attempts_per_package: Attempts = 1
     env: tuple[VariableName, ...] = ()

@@ -161,15 +161,15 @@ def open_fleet_record(
 ) -> BucketStore:
     """Open the record of a fleet: the bucket, and a local copy for readers on this machine."""
     bucket = open_fleet_bucket(project, timeout_s, stop)
-    own = project.location._replace(fleet_copy=None)
-    # The lock files of this machine are in this folder
-    prepare_data_folder(own)
+    # Locks are in the clone's own .phasegate, even if the project reads a copy of the fleet
+    clone = project.location._replace(fleet_copy=None)
+    prepare_data_folder(clone)
 
     return BucketStore(
         bucket,
-        own,
+        clone,
         project.clock.new_id,
-        locate_fleet_copy(project).data_folder / own.store_path.name,
+        locate_fleet_copy(project).data_folder / clone.store_path.name,
     )
 
 

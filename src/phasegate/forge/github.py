@@ -172,12 +172,16 @@ class GitHub(GitHubCompatible):
             return self._fetch_pull(number)
 
     def _fetch_pull(self, number: int) -> PullRequestSnapshot:
+        """Fetch a pull request with its reviews, threads, conversation and checks."""
+        # Write access may have changed since the last poll
         self._writers.clear()
         path = f"{self._repository}/pulls/{number}"
         pull = self._api.get(path, PullPayload)
         reviews = self._api.get_all(f"{path}/reviews", GitHubReview)
         comments = self._api.get_all(f"{path}/comments", GitHubComment)
-        said = self._api.get_all(f"{self._repository}/issues/{number}/comments", GitHubComment)
+        conversation = self._api.get_all(
+            f"{self._repository}/issues/{number}/comments", GitHubComment
+        )
         is_queued, settled_threads = self._fetch_threads(pull.node_id)
 
         threads = ((one, one.in_reply_to_id or one.id) for one in comments)
@@ -192,7 +196,7 @@ class GitHub(GitHubCompatible):
                 )
                 for one, thread in threads
             ),
-            *map(self._make_talk_remark, said),
+            *map(self._make_talk_remark, conversation),
             *self._make_review_remarks(reviews),
         )
 

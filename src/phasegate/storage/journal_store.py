@@ -311,8 +311,7 @@ def _create_store_with_heads(location: Location, new_store_id: str, schema: Sche
 
     if max(counts):
         raise StateConflict(
-            f"the store {location.store_path} is missing, and {max(counts)} entries were recorded"
-            " in it",
+            f"the store {location.store_path} is missing; it contained {max(counts)} entries",
             "restore .phasegate; or, to start a new journal on purpose: git update-ref -d"
             f" {ANCHOR_REF}",
         )

@@ -197,28 +197,33 @@ def _acknowledged_prefix(data: bytes) -> bytes:
 
 def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
     if not data.startswith(_HEADER):
-        raise StateConflict(f"{path} is not a log of trails")
+        raise StateConflict(f"{path} is not a log of trails", "see: phasegate audit verify")
 
     trails: dict[str, OpenTrail] = {}
     for number, line in enumerate(data.split(b"\n")[1:-1], 2):
         try:
             _apply_line(trails, line)
         except (ValueError, KeyError) as error:
-            raise StateConflict(f"line {number} of {path} was not written by Phasegate") from error
+            raise StateConflict(
+                f"line {number} of {path} was not written by Phasegate",
+                "see: phasegate audit verify",
+            ) from error
 
     return trails
 
 
 def _apply_line(trails: dict[str, OpenTrail], line: bytes) -> None:
+    """Apply one line of the log; the module describes its format."""
     mark, _, rest = line.partition(b"\t")
-    name, _, entry = rest.partition(b"\t")
+    first, _, second = rest.partition(b"\t")
 
     match mark:
         case b"=":
-            trails[entry.decode()] = OpenTrail(name.decode(), entry.decode())
+            feature, job = first.decode(), second.decode()
+            trails[job] = OpenTrail(feature, job)
         case b"+":
-            trails[name.decode()].lines.append(entry + b"\n")
+            trails[first.decode()].lines.append(second + b"\n")
         case b".":
-            del trails[name.decode()]
+            del trails[first.decode()]
         case _:
             raise ValueError(mark)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from phasegate.config.layers import MAX_FILE_BYTES, locate_config
 from phasegate.config.load import EffectiveConfig, load_config
-from phasegate.config.settings import Config, SandboxMode
+from phasegate.config.settings import MAX_AGENTS, Config, SandboxMode
+from phasegate.core.plan import work_package
 from phasegate.errors import ConfigError
 
 EXAMPLE = """\
@@ -88,6 +89,13 @@ def mistake(folder: Path, text: str, environ: dict[str, str] | None = None, **fl
     with pytest.raises(ConfigError) as caught:
         loaded(folder, text, environ, **flags)
     return f"{caught.value.message} | {caught.value.hint}"
+
+
+def test_an_agent_cannot_share_a_package_with_more_than_a_plan_allows(repository: Path) -> None:
+    assert MAX_AGENTS == work_package.MAX_AGENTS
+    settings = loaded(repository, AGENT + f"num_agents = {MAX_AGENTS}\n").config
+    assert settings.agents["a"].num_agents == MAX_AGENTS
+    assert "num_agents" in mistake(repository, AGENT + f"num_agents = {MAX_AGENTS + 1}\n")
 
 
 def test_the_documented_example_is_read_whole(repository: Path) -> None:

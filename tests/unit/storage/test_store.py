@@ -346,7 +346,7 @@ def test_sqlite_alone_takes_an_empty_file_for_a_new_store(tmp_path: Path) -> Non
 def test_a_store_that_is_gone_does_not_start_empty(location: Location) -> None:
     make_record(location)
     shutil.rmtree(location.data_folder)
-    with pytest.raises(StateConflict, match=r"is missing, and 1[0-9] entries were recorded"):
+    with pytest.raises(StateConflict, match=r"is missing; it contained 1[0-9] entries"):
         open_record(location)
     assert not location.store_path.exists()
 

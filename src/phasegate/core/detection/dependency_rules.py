@@ -43,7 +43,7 @@ class ChangedFile(NamedTuple):
 
 
 class RuleViolation(NamedTuple):
-    """A violation of a package's rules; `approval` is the scope entry with which it is allowed."""
+    """A violation of a package's rules; `approval` is the scope entry that would allow it."""
 
     reason: str
     approval: str

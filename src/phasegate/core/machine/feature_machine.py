@@ -244,7 +244,7 @@ def _go_back(
     """Start an earlier phase again.
 
     Finished packages are kept if their plan is kept. If the planning phase is repeated, the new
-    plan decides about them.
+    plan decides about them. `left_index` is the phase that was left.
     """
     done = {}
     if keeps_packages and feature.workflow.index >= _find_packages_index(feature):
@@ -252,10 +252,11 @@ def _go_back(
             name: state for name, state in feature.packages.items() if state is PackageState.DONE
         }
 
+    # An archive round in progress counts as used
     if feature.closing:
-        archived = feature.archive_round
+        used_archive_rounds = feature.archive_round
     else:
-        archived = feature.archive_round - 1
+        used_archive_rounds = feature.archive_round - 1
 
     cleared = replace_fields(
         feature,
@@ -268,8 +269,8 @@ def _go_back(
         sent_back=False,
         written_commit="",
         previous_failure_key="",
-        archive_round=archived + 1,
-        archive_rounds_before=archived,
+        archive_round=used_archive_rounds + 1,
+        archive_rounds_before=used_archive_rounds,
     )
     started = _start_round(add_user_note(cleared, why, left_index))
 

@@ -1,6 +1,7 @@
 """Run the packages of a feature in parallel.
 
-Every package runs in its own thread; one thread records their results.
+Every package runs in its own thread; one thread records their results. `decide_feature_actions`
+decides which packages start, and how many run at once (`[run] parallel`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _SIGNING_REMEDY = (
     "unlock the key, or fix gpg.format, user.signingkey and gpg.program, "
     "then resolve to retry the merge"
 )
-MAX_AGENTS = 64
+_MAX_AGENT_CHECKOUTS = 64
 
 
 def merge_feature(
@@ -342,7 +342,7 @@ def remove_checkouts(project: Project, slug: str, work_names: Iterable[str]) -> 
 def _find_checkouts(project: Project, slug: str, work: str) -> Iterator[Checkout]:
     """Yield the checkouts of a package or phase: one, one per agent, or one per attempt."""
     single = Assignment(slug, work)
-    shares = (Assignment(slug, work, index) for index in range(MAX_AGENTS))
+    shares = (Assignment(slug, work, index) for index in range(_MAX_AGENT_CHECKOUTS))
     attempts = (Assignment(slug, work, attempt=number) for number in range(MAX_ATTEMPTS))
     for assignment in (single, *shares, *attempts):
         checkout = find_checkout(project.repository, assignment)

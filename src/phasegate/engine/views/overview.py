@@ -512,6 +512,7 @@ def find_worker(reader: StoreReader, feature: str, package: str = "") -> Worker 
     remove the button a moment later.
     """
     if reader.location.fleet_copy:
+        # The fleet's status names the worker of a feature, not of a package
         fleet = None if package else read_fleet_status(reader)
         for status in fleet.features if fleet else ():
             if status.feature == feature and status.worker:
