@@ -70,16 +70,14 @@ def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
     # An own repository needs no word about trust.
     del env["PHASEGATE_TRUST"]
     made = shell(f"{block_with('mkdir tally')}\nphasegate init", tmp_path, env)
-    assert (made.code, 'harness = "claude_code"' in made.stdout) == (0, True), made
+    written, _, rest = shown("phasegate init").partition("...\n")
+    assert (made.code, written in made.stdout, rest in made.stdout) == (0, True, True), made
     root = tmp_path / "tally"
-    settings = root / "phasegate.toml"
-    lines = settings.read_text().splitlines(keepends=True)
-    settings.write_text(
-        "".join(line for line in lines if not line.startswith(("[checks", "# test")))
-    )
-    with settings.open("a") as file:
-        file.write(block_with('test = "python3 -m unittest"'))
     assert shell(block_with("git add phasegate.toml"), root, env).code == 0
+
+    checked = shell("phasegate check", root, env)
+    lines = re.sub(r"\(\d\.\d s\)", "(0.1 s)", checked.stdout)
+    assert (checked.code, shown("phasegate check").strip(".\n") in lines) == (0, True), checked
 
     env |= {
         "PHASEGATE_AGENTS__CLAUDE__HARNESS": "scripted",
