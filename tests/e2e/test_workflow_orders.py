@@ -243,6 +243,7 @@ def test_escalate_resolve_and_cancel_tell_why_and_keep_the_branches(tmp_path: Pa
     assert (again.code, again.stdout) == (1, "")  # no new event of the lifecycle, so no block
     assert "the key is missing" in again.stderr
     expect_refusal(project.call("escalate", "once more"), 4, "the workflow is blocked")
+    expect_refusal(project.call("resolve", "how"), 2, "in place of the placeholder")
     resolved = project.call("resolve", "it is there")
     assert (resolved.code, resolved.stdout) == (0, "")
     assert project.feature().workflow.stage is Stage.GATE_PASSED

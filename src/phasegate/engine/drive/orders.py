@@ -70,6 +70,8 @@ _MAX_SLUG_CHARS = 48
 _MAX_PAST_RUNS = 10
 # An implementer and a reviewer
 _RUNS_PER_PACKAGE = 2
+# Texts of our own hints
+_PLACEHOLDERS = ("how", "...", "your decision")
 
 
 def start_workflow(
@@ -179,6 +181,12 @@ def execute_order(
     """
     if order.name not in ORDERS:
         raise ConfigError(f"unknown order {order.name!r}", f"available: {', '.join(ORDERS)}")
+
+    # A hint that was pasted as it is must not become a decision in the merge message
+    if order.name == "resolve" and order.text.strip() in _PLACEHOLDERS:
+        raise ConfigError(
+            "write your decision in place of the placeholder", 'phasegate resolve "your decision"'
+        )
 
     event = build_order_event(
         order.name,

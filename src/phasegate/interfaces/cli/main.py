@@ -129,7 +129,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "show": (
         "show",
         "show_subject",
-        "Show a package, phase or job: its diff, prompt, log, answer or evidence.",
+        "Show what waits for your decision; or a package, phase, job or requirement.",
     ),
     "spec": ("spec", "spec", "Check a specification and its packages; import specifications."),
     "start": ("run", "start", "Start a workflow without running anything yet."),
