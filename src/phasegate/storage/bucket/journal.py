@@ -236,7 +236,14 @@ class BucketStore(WritableStore):
 
     def reserve_number(self, number: int, slug: str) -> bool:
         """Reserve a number for all machines: an object can be created only once."""
-        return self._bucket.create(f"{NUMBERS_FOLDER}/{number:06}", slug.encode())
+        path = f"{NUMBERS_FOLDER}/{number:06}"
+        data = f"{slug} {self._new_id()}".encode()
+        if self._bucket.create(path, data):
+            return True
+
+        # It is ours if only the response to our request was lost
+        found = self._bucket.get(path)
+        return found is not None and found.data == data
 
     def anchor(self) -> None:
         """Write the current end of every changed journal, so that truncation or rewriting is
