@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import hmac
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,18 +70,14 @@ class StoredResponses:
         """Hold a lock of the folder; without one, if the folder cannot be written."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(
-                self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            file = (self._folder / "lock").open("ab")
         except OSError:
             yield
             return
 
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(descriptor)
 
     def read_rate_limit(self, resource: str) -> RateLimit | None:
         data = self._read_signed(self._file_of(f"rate limit {resource}"))
