@@ -84,7 +84,7 @@ from phasegate.workspace.checkout_lifecycle import (
     remove_checkout,
     reset_checkout,
 )
-from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.commit_log import list_blobs, read_commit_trees
 from phasegate.workspace.merge import find_fork_point
 from phasegate.workspace.removal import remove_tree
 
@@ -333,11 +333,23 @@ class FeatureSteps:
         return StepResult(
             (
                 DocumentsWritten(
-                    head, missing, not feature.closing and head == feature.written_commit
+                    head,
+                    missing,
+                    not feature.closing and self._has_same_files(head, feature.written_commit),
                 ),
             ),
             trail_notes=notes.entries,
         )
+
+    def _has_same_files(self, head: str, earlier: str) -> bool:
+        """Return True if two commits have the same tree.
+
+        A writer may leave out front matter, which is then added again.
+        """
+        if not earlier:
+            return False
+        found = read_commit_trees(self._project.repository, [head, earlier])
+        return found[head].tree == found[earlier].tree
 
     def _add_front_matter(self, work_id: str, notes: TrailNoteBuilder) -> None:
         """Add front matter to planning documents without any: all context documents have it."""
