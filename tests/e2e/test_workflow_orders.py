@@ -564,7 +564,7 @@ def test_tasks_that_cannot_work_go_back_to_the_writer_with_the_reasons(tmp_path:
     assert all("plan of tasks failed" in gate.reasons for gate in project.gates()[:3])
     _, second, third, fourth = project.prompts("plan")
     assert "1.1 -&gt; 1.2" in second or "1.1 -> 1.2" in second
-    assert "tasks.md, line 4" in third
+    assert "tasks.md, line 7" in third
     assert "3.9" in fourth
     assert project.packages() == {}
 

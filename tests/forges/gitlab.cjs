@@ -16,6 +16,7 @@ const calls = [
   () => api.MergeRequests.edit(project, 1, { title: "One" }),
   () => api.MergeRequests.accept(project, 1, { sha: "0" }),
   () => api.MergeRequests.showReviewers(project, 1),
+  () => api.MergeRequests.allDiffVersions(project, 1),
   () => api.MergeRequestApprovals.showConfiguration(project, { mergerequestIId: 1 }),
   () => api.MergeRequestDiscussions.all(project, 1),
   () => api.MergeRequestDiscussions.addNote(project, 1, "1", "Done"),

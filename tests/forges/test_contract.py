@@ -66,8 +66,12 @@ class Watched(ForgeApi):
     ) -> HttpResponse:
         if path == "/graphql":
             return self.forge._request(method, path, body, etag, strip_suffix)
-        answer = super()._request(method, path, body, etag, strip_suffix)
-        if found := answer.headers.get("sl-violations"):
+        # Prism reads a body from every answer, and a 304 has none
+        answer = super()._request(method, path, body, "", strip_suffix)
+        found = answer.headers.get("sl-violations")
+        # Prism does not read the description of this response: it finds no status code in it
+        is_unread = "/rules/branches/" in path and "returned status code" in str(found)
+        if found and not is_unread:
             self.violations.append(f"{method} {path}: {found}")
         return answer
 
@@ -158,7 +162,6 @@ def test_the_graphql_documents_and_the_fakes_answers_to_them_are_of_githubs_sche
     asked = [one for one in exchanges("github", tmp_path) if one.path == "/api/graphql"]
     assert {one.body["query"] for one in asked} == {
         github.THREADS_QUERY,
-        github.READY_MUTATION,
         github.ENQUEUE_MUTATION,
     }
     wrong = asked[0]._replace(
@@ -277,7 +280,8 @@ GITLAB = (
         "",
         "MergeRequestLevelMergeRequestApprovalSchema",
     ),
-    ("GET", "projects/*/merge_requests/*/reviewers", "", "MergeRequestReviewerSchema[]"),
+    ("GET", "projects/*/merge_requests/*/versions", "", "MergeRequestDiffVersionsSchema[]"),
+    ("GET", "projects/*/merge_requests/*/reviewers", "Paged", "MergeRequestReviewerSchema[]"),
     ("GET", "projects/*/merge_requests/*/discussions", "Paged", "DiscussionSchema[]"),
     (
         "POST",
@@ -301,6 +305,17 @@ type Verdict = { state: g.CommitablePipelineStatus };
 type Train = NonNullable<Parameters<g.MergeTrains["addMergeRequest"]>[2]>;
 type Unshown = "email" | "group_saml_identity" | "expires_at";
 """
+
+
+def _without_approval_times(answer: object) -> object:
+    """GitLab documents `approved_at` of an approval; the types of its client do not have it yet."""
+    if not isinstance(answer, dict) or "approved_by" not in answer:
+        return answer
+    approvals = [
+        {key: value for key, value in one.items() if key != "approved_at"}
+        for one in answer["approved_by"]
+    ]
+    return {**answer, "approved_by": approvals}
 
 
 @pytest.mark.demand("X7.g")
@@ -332,7 +347,11 @@ def test_every_request_to_gitlab_and_every_answer_of_the_fake_is_of_its_clients_
             lines.append(literal(f"sent{number}", re.sub(r"\b(\w+Options)", r"g.\1", sent), given))
         if one.status < 300:
             lines.append(
-                literal(f"answer{number}", re.sub(r"\b(\w+Schema)", r"g.\1", answered), one.answer)
+                literal(
+                    f"answer{number}",
+                    re.sub(r"\b(\w+Schema)", r"g.\1", answered),
+                    _without_approval_times(one.answer),
+                )
             )
     wrong = [
         literal("wrong1", "g.AcceptMergeRequestOptions", {"head": "x"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -190,7 +191,8 @@ def test_slow_connections_are_closed_and_do_not_keep_others_out(board: BoardClie
         slow.append(one)
     assert board.get("/").status == 200
     slow[0].settimeout(30)
-    assert slow[0].recv(1) == b""  # the board has hung up
+    with suppress(ConnectionResetError):  # a close with data that was not read yet
+        assert slow[0].recv(1) == b""  # the board has hung up
     for one in slow:
         one.close()
     with socket.create_connection(("127.0.0.1", board.port)) as flood:
