@@ -40,4 +40,4 @@ def test_words_and_authors_of_agents_are_harmless_on_the_branch(
     if not hostile:
         assert message in log
     review = next(job for job in project.jobs() if job.phase == "review")
-    assert ("were made harmless" in project.prompt(review.id)) is hostile
+    assert ("made safe for forges" in project.prompt(review.id)) is hostile

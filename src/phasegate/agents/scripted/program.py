@@ -317,12 +317,11 @@ def _read_git_output(*arguments: str) -> str:
 
 
 def _start_git(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    # A default author; one from the environment has precedence.
-    settings = (
-        *("-c", "user.name=Scripted Agent"),
-        *("-c", "user.email=scripted@agent.invalid"),
-        *("-c", "commit.gpgSign=false"),
-    )
+    settings = ["-c", "commit.gpgSign=false"]
+    # The identity of a checkout is its user's: another one would count as a foreign author
+    if arguments[0] == "commit" and not _read_git_output("config", "user.email"):
+        settings += ["-c", "user.name=Scripted Agent", "-c", "user.email=scripted@agent.invalid"]
+
     command = ["git", *settings, *arguments]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
