@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -35,7 +36,7 @@ class _SupervisorReport:
 
     def __init__(self) -> None:
         self._partial_line = b""
-        self._has_started = False
+        self.has_started = False
         self._failure = ""
         # names of the signals sent to the program
         self.signals: list[str] = []
@@ -58,7 +59,7 @@ class _SupervisorReport:
         if self._failure:
             raise _explain_start_failure(request, self._failure)
 
-        if not self._has_started:
+        if not self.has_started:
             why = stderr.strip() or "it exited without an error message"
             raise EnvironmentUnavailable(
                 f"The sandbox of level {request.level} could not be created: {why}",
@@ -67,7 +68,7 @@ class _SupervisorReport:
 
     def _apply_fact(self, fact: str, details: str) -> None:
         if fact == "started":
-            self._has_started = True
+            self.has_started = True
         elif fact == "failed":
             self._failure = details
         elif fact == "stopping":
@@ -338,10 +339,19 @@ class _JobLoop:
         if not data or self._report.has_ended:
             self._stdout.drain()
             self._stderr.drain()
-            self._report.raise_if_not_started(self._request, self._stderr.get_captured().text)
+            self._raise_if_not_started()
             self.is_running = False
 
         return self.is_running
+
+    def _raise_if_not_started(self) -> None:
+        # Ctrl-C reaches the child between fork and setsid, so before the supervisor has started.
+        if not self._report.has_started:
+            wait_for_exit(self._supervisor.process, _SUPERVISOR_TIMEOUT_S)
+            if self._supervisor.process.returncode == -signal.SIGINT:
+                raise Interrupted
+
+        self._report.raise_if_not_started(self._request, self._stderr.get_captured().text)
 
     def _serve_proxy(self, listener: socket.socket) -> None:
         """Let the egress proxy serve the listening socket in the job's network."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.errors import ConfigError, EnvironmentUnavailable
+from phasegate.errors import ConfigError, EnvironmentUnavailable, Interrupted
 from phasegate.sandbox.bounded_output import OutputStream
+from phasegate.sandbox.bubblewrap_arguments import find_bubblewrap
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobRequest, SandboxLevel
 from support.sandboxed import ALL_LEVELS, Room, make_room
@@ -272,3 +273,24 @@ def test_a_program_starts_with_signals_as_a_shell_would_give_them(
         assert int(ignored, 16) & 0x7FFFFFFF == 1 << (signal.SIGPIPE - 1) | 1 << (
             signal.SIGXFSZ - 1
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("INT", Interrupted), ("TERM", EnvironmentUnavailable)]
+)
+def test_an_interrupt_before_the_supervisor_has_started_is_no_broken_sandbox(
+    room: Room, monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]
+) -> None:
+    """Ctrl-C reaches a child between fork and setsid."""
+    request = room.request("print(1)", SandboxLevel.WORKTREE)
+    folder = room.root / "bin"
+    folder.mkdir()
+    (folder / "bwrap").write_text(f"#!/bin/sh\nkill -{name} $$\n")
+    (folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    find_bubblewrap.cache_clear()
+    try:
+        with pytest.raises(error):
+            SandboxedJob(request).run()
+    finally:
+        find_bubblewrap.cache_clear()
