@@ -7,6 +7,7 @@ files, the base's code with the work's test files, and the work with one changed
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ from phasegate.core.test_strength.compare import (
     judge_bites,
     judge_lost_tests,
     judge_mutants,
+    judge_probe,
     match_requirements,
     summarize_outcomes,
 )
@@ -44,12 +46,18 @@ from phasegate.core.test_strength.model import (
     StrengthFinding,
     StrengthReport,
 )
-from phasegate.core.test_strength.mutants import EMPTIED, make_mutants
+from phasegate.core.test_strength.mutants import EMPTIED, Mutant, make_mutants
 from phasegate.core.test_strength.paths import (
     is_code,
     is_data,
     is_runner_config,
     is_test_path,
+)
+from phasegate.core.test_strength.probes import (
+    choose_probes,
+    find_dulled_tests,
+    has_rewritten_helpers,
+    list_rewritten_words,
 )
 from phasegate.errors import UnreadableFile
 from phasegate.files import create_new_file
@@ -59,6 +67,8 @@ from phasegate.files.safe_open import closing_descriptor, folder_descriptor, mak
 
 WHOLE_SUITE = "the test command"
 _MAX_SCANNED_BYTES = 200_000
+_MAX_SCANNED_FILES = 5_000
+_FOREIGN_FOLDERS = ("node_modules", "venv", "site-packages", "__pycache__")
 
 
 class FileVersion(NamedTuple):
@@ -123,6 +133,8 @@ class StrengthRunner:
         self._explained: list[str] = []
         self._notes: list[str] = []
         self._mutants: list[MutantResult] = []
+        # What the base's tests say about the new code; None if they did not run
+        self._old_tests: _VariantRun | None = None
 
         patterns = inputs.test_files
         self._tests = [
@@ -149,6 +161,8 @@ class StrengthRunner:
             self._notes.append("no code was changed, so no test has to notice it")
         if self._needs_checkout() and self._set_up():
             self._run_base_tests()
+            if self._inputs.with_mutants:
+                self._probe_rewritten_tests()
             if self._code and self._inputs.has_test_files:
                 rows = self._judge_bites()
                 if self._inputs.with_mutants:
@@ -218,7 +232,7 @@ class StrengthRunner:
         }
         if not data:
             return
-        texts = self._read_test_files()
+        texts = self._read_files(are_tests=True).values()
         for name, one in data.items():
             if is_test_path(one.path, self._inputs.test_files) or any(
                 name in text for text in texts
@@ -230,18 +244,23 @@ class StrengthRunner:
                     )
                 )
 
-    def _read_test_files(self) -> list[str]:
+    def _read_files(self, *, are_tests: bool) -> dict[str, str]:
+        """Return the text of the test files of the checkout, or of its other source files."""
         checkout = self._runner.checkout
-        texts = []
-        for folder, _, names in os.walk(checkout):
+        texts: dict[str, str] = {}
+        for folder, folders, names in os.walk(checkout):
+            folders[:] = [
+                one for one in folders if not one.startswith(".") and one not in _FOREIGN_FOLDERS
+            ]
             for name in names:
                 path = str(Path(folder, name).relative_to(checkout))
-                if is_code(path) and is_test_path(path, self._inputs.test_files):
+                is_wanted = is_test_path(path, self._inputs.test_files) is are_tests
+                if is_wanted and is_code(path) and len(texts) < _MAX_SCANNED_FILES:
                     with suppress(UnreadableFile):
                         data, _ = read_up_to(
                             checkout / path, _MAX_SCANNED_BYTES, follow_links=False
                         )
-                        texts.append(data.decode(errors="replace"))
+                        texts[path] = data.decode(errors="surrogateescape")
         return texts
 
     # --- the base's tests over the new code
@@ -253,6 +272,7 @@ class StrengthRunner:
 
         wanted = _select_files([(one.path, one.old) for one in self._tests])
         ran = self._run_variant({one.path: one.old for one in self._tests}, wanted)
+        self._old_tests = ran
         if ran.timed_out:
             self._note_timeout("the base's tests over the new code")
         elif ran.outcomes is not None and base.is_reported:
@@ -266,6 +286,59 @@ class StrengthRunner:
             for name in names or [WHOLE_SUITE]:
                 text = f"{name} fails over the new code with the base's test files"
                 self._add("weakened test", text, name)
+
+    # --- the base's and the work's tests over altered code
+
+    def _probe_rewritten_tests(self) -> None:
+        """Alter code that rewritten tests are about: they have to notice what they did before."""
+        old_run = self._old_tests
+        changed = [one.decode() for one in self._tests if one.old is not None]
+        words = list_rewritten_words(changed)
+        if not words or old_run is None or old_run.timed_out:
+            return
+        if has_rewritten_helpers(changed):
+            words += tuple(re.findall(r"\w+", "\n".join(self._read_files(are_tests=True).values())))
+
+        old_files = {one.path: one.old for one in self._tests}
+        wanted_old = _select_files([(one.path, one.old) for one in self._tests])
+        wanted_new = _select_files([(one.path, one.new) for one in self._tests])
+        probes = choose_probes(self._read_files(are_tests=False), words)
+        limit_s = self._remaining_s / 2
+        for path, mutant in probes:
+            if self._remaining_s < limit_s or self._remaining_s < 2.6 * self._slowest_s:
+                self._notes.append("not every rewritten test was compared with what it was")
+                return
+            version = FileVersion(mutant.text.encode(errors="surrogateescape"))
+            old = self._run_variant({**old_files, path: version}, wanted_old)
+            if not _is_noticed(old, old_run):
+                continue
+            new = self._run_variant({path: version}, wanted_new)
+            self._judge_probe(path, mutant, (old_run, old, new))
+
+    def _judge_probe(
+        self, path: str, mutant: Mutant, runs: tuple[_VariantRun, _VariantRun, _VariantRun]
+    ) -> None:
+        over_work, old, new = runs
+        if old.timed_out or new.timed_out:
+            return
+        if old.outcomes is None or new.outcomes is None or over_work.outcomes is None:
+            dulled = [] if new.exit_status else [WHOLE_SUITE]
+        else:
+            base = {
+                test: outcome
+                for test, outcome in self._base.items()
+                if test not in over_work.outcomes or not over_work.outcomes[test].is_failure
+            }
+            dulled = find_dulled_tests(base, old.outcomes, new.outcomes)
+
+        known = {finding.detail for finding in self._findings}
+        what = f"{path}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
+        for test in dulled:
+            finding, reason = judge_probe(test, what, self._sources, self._inputs.facts)
+            if reason:
+                self._explained.append(f"{test} notices less than on the base: {reason}")
+            elif finding.detail not in known:
+                self._findings.append(finding)
 
     # --- the work's tests over the base's code
 
@@ -374,6 +447,10 @@ class StrengthRunner:
         """Run tests with some files replaced, then restore them."""
         began_s = time.monotonic()
         new = {one.path: one.new for one in self._inputs.changed}
+        checkout = self._runner.checkout
+        restored = {
+            path: new[path] if path in new else _read_version(checkout / path) for path in files
+        }
         self._place(files)
         try:
             line = self._runner.get_command_line(Purpose.TEST)
@@ -387,7 +464,7 @@ class StrengthRunner:
                 limit_s = max(self._remaining_s, self._inputs.suite_s * 2, 10.0)
                 ran, report = self._runner.run_test_command(line, tuple(wanted), limit_s)
         finally:
-            self._place({path: new[path] for path in files})
+            self._place(restored)
 
         self._slowest_s = time.monotonic() - began_s
         outcomes = None
@@ -411,6 +488,21 @@ def _select_files(versions: Sequence[tuple[str, FileVersion | None]]) -> tuple[s
     if all(split_tests(path, text) for path, text in existing):
         return tuple(path for path, _ in existing)
     return ()
+
+
+def _read_version(path: Path) -> FileVersion:
+    data, _ = read_up_to(path, _MAX_SCANNED_BYTES, follow_links=False)
+    return FileVersion(data, os.access(path, os.X_OK))
+
+
+def _is_noticed(ran: _VariantRun, before: _VariantRun) -> bool:
+    """Return True if a test fails that did not fail before."""
+    if ran.outcomes is None or before.outcomes is None:
+        return bool(ran.exit_status) and not before.exit_status
+    failed = {test for test, outcome in ran.outcomes.items() if outcome.is_failure}
+    return any(
+        test not in before.outcomes or not before.outcomes[test].is_failure for test in failed
+    )
 
 
 def _added_numbers(one: ChangedContent) -> frozenset[int]:

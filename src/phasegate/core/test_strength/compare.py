@@ -245,6 +245,22 @@ def judge_base_tests(
     return findings[:MAX_FINDINGS], explained
 
 
+def judge_probe(
+    test: str, altered: str, sources: SourceIndex, plan: PackagePlanFacts
+) -> tuple[StrengthFinding, str]:
+    """Return the finding for a rewritten test that notices less, and the reason if it has one."""
+    block = sources.find_old(test)
+    finding = StrengthFinding(
+        kind="notices less",
+        severity=Severity.ASK,
+        path=test.partition("::")[0] if block else "",
+        line=block.line if block else 0,
+        text=f"{test} noticed this as it was on the base, and passes as changed: {altered}",
+        detail=f"less {test}",
+    )
+    return finding, _find_reason(test, block, plan)
+
+
 def find_bites(base: Outcomes, reverted: Outcomes, work: Outcomes) -> list[str]:
     """Find the tests that pass with the change and fail without it.
 
