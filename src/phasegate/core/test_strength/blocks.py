@@ -22,7 +22,7 @@ _JS_ASSERTION = re.compile(
 )
 # An assertion about a constant, or with an alternative that is always true
 _JS_ALWAYS_TRUE = re.compile(
-    r"^(?:expect|assert)(?:\.\w+)*\s*\(\s*(?:true|1|!0|'[^']+'|\"[^\"]+\")\s*[,)](?!.*(?:false|fail))"
+    r"^(?:expect|assert)(?:\.(?!assertions)\w+)*\s*\(\s*(?:true|1|!0|'[^']+'|\"[^\"]+\")\s*[,)](?!.*(?:false|fail))"
     r"|\|\|\s*(?:true|1|!0)\s*[,)]"
 )
 _JS_SKIP = re.compile(r"\.(?:skip|todo|failing)\b|^x(?:it|test)$")

@@ -68,7 +68,7 @@ _EVERYWHERE = (
         Severity.REJECT,
         "the code names a coverage report, which only the coverage tool should write",
         r"['\"/](?:coverage\.(?:json|xml|lcov|out)|lcov\.info|cobertura(?:-coverage)?\.xml"
-        r"|coverage-summary\.json)['\"]",
+        r"|coverage-summary\.json)['\"]|\bCoverageData\s*\(",
     ),
     _sign(
         "replaces assertions",
@@ -89,7 +89,10 @@ _IN_CODE = (
         r"\bin (?:list\(|tuple\(|set\()?sys\.modules\b|\bsys\.modules\.(?:get|keys|items|copy)\("
         r"|\b(?:environ|getenv|process\.env|Getenv)\b.{0,40}(?:TEST|JEST|MOCHA)"
         r"|NODE_ENV.{0,20}['\"`]test|(?=.*(?i:test|spec|mocha|jest)).*(?:\bsys\.(?:orig_)?argv"
-        r"|process\.(?:argv|title)|require\.main|__main__['\"\]]*\.__file__)",
+        r"|process\.(?:argv|title)|require\.main|module\.parent|__main__['\"\]]*\.__file__)"
+        r"|\bnpm_(?:lifecycle|package|config)_\w+|process\.execArgv|\bsys\.flags\b"
+        r"|\bfor\b[^\n]{1,60}\b(?:in|of)\b[^\n]{0,20}(?:os\.environ|process\.env)\b"
+        r"|Object\.(?:keys|entries)\(process\.env\)\s*\.",
     ),
     _sign(
         "looks at its callers",
@@ -103,7 +106,20 @@ _IN_CODE = (
         "reads a test file",
         Severity.ASK,
         "the code names a test file, whose expectations it could read",
-        r"['\"`](?:[^'\"`]*/)?(?:tests?/[^'\"`]*|test_\w+|\w+_test|\w+\.(?:test|spec))\.\w+['\"`]",
+        r"['\"`](?:[^'\"`]*/)?(?:tests?/[^'\"`]*|test_\w+|\w+_test|\w+\.(?:test|spec))\.\w+['\"`]"
+        r"|\bglob\w*\([^()\n]*['\"`][^'\"`\n]*\*\.(?:py|[cm]?[jt]sx?)['\"`]",
+    ),
+    _sign(
+        "changes coverage",
+        Severity.ASK,
+        "the code is excluded from the measured coverage",
+        r"pragma: no (?:cover|branch)|(?:istanbul|c8|v8) ignore|LCOV_EXCL|coverage:ignore",
+    ),
+    _sign(
+        "false equality",
+        Severity.ASK,
+        "an object that is compared as another value",
+        r"\bvalueOf\s*(?::|\(\)\s*\{|=)|\[Symbol\.toPrimitive\]",
     ),
     _sign(
         "mocks in the code",
@@ -151,7 +167,7 @@ _IN_TESTS = (
         "runs only some tests",
         Severity.REJECT,
         "only the marked tests are run",
-        r"\b(?:it|test|describe|context|suite)\.only\b|^\s*f(?:it|describe)\(|\bonly:\s*true",
+        r"\b(?:it|test|describe|context|suite)\.only\b|^\s*f(?:it|describe)\(|\bonly['\"]?\s*:\s*(?:true|!0|1)\b",
     ),
     _sign(
         "swallows failures",
@@ -202,6 +218,21 @@ _IN_CONFIG = (
         r"|;\s*(?:true|exit 0)\s*[\"']?,?\s*$",
     ),
     _sign(
+        "writes a coverage report",
+        Severity.REJECT,
+        "a command other than the coverage tool writes a coverage report",
+        r"(?:\b(?:cp|mv|echo|printf|cat|tee|install|ln)\b|>).*\b(?:coverage\.(?:json|xml|lcov|out)"
+        r"|lcov\.info|cobertura(?:-coverage)?\.xml|coverage-summary\.json)",
+    ),
+    _sign(
+        "changes how tests run",
+        Severity.ASK,
+        "the configuration changes what a test run loads, ignores or repeats",
+        r"\b(?:retry|retries|reruns|dangerouslyIgnoreUnhandledErrors|allowOnly|moduleNameMapper"
+        r"|alias|testRunner|runner|setupFiles\w*|globalSetup|globalTeardown|automock|testEnvironment"
+        r"|snapshotResolver|required_plugins|pythonpath|pytest11|xfail_strict)[\"']?\s*[\]:=]",
+    ),
+    _sign(
         "changes coverage",
         Severity.REJECT,
         "the configuration of coverage was changed",
@@ -211,8 +242,20 @@ _IN_CONFIG = (
     ),
 )
 _CI = re.compile(
-    r"^\.github/workflows/|^\.gitlab-ci\.yml$|^\.circleci/|^azure-pipelines\.yml$|^\.travis\.yml$"
-    r"|(?:^|/)Jenkinsfile$|^\.buildkite/|^\.drone\.yml$|^\.(?:forgejo|gitea)/workflows/"
+    r"^\.github/workflows/|^\.github/actions/|^\.gitlab-ci\.ya?ml$|^\.gitlab/ci/|^\.circleci/"
+    r"|^\.?(?:azure-pipelines|appveyor|bitbucket-pipelines|travis|drone|cirrus|buildspec"
+    r"|cloudbuild|woodpecker|semaphore|codefresh|screwdriver|wercker)\.ya?ml$"
+    r"|(?:^|/)Jenkinsfile$|^\.(?:buildkite|woodpecker|semaphore|teamcity|ci|tekton)/|^ci/"
+    r"|^\.(?:forgejo|gitea)/workflows/|^(?:scripts|tools|bin)/ci\b"
+)
+_COVERAGE_REPORT = re.compile(
+    r"(?:^|/)(?:\.coverage|coverage\.(?:json|xml|lcov|out)|lcov\.info"
+    r"|cobertura(?:-coverage)?\.xml|coverage-(?:summary|final)\.json)$"
+)
+# Loaded by the interpreter or in the place of the runner
+_SHADOWING = re.compile(
+    r"(?:^|/)(?:sitecustomize|usercustomize)\.py$|\.pth$"
+    r"|^(?:src/)?(?:pytest|_pytest|pluggy|unittest|coverage)(?:\.py|/__init__\.py)$"
 )
 
 
@@ -240,16 +283,24 @@ def find_signs(
             findings += _find_unreadable(file)
             findings += _find_overridden_tests(file)
             findings += _find_empty_tests(file)
+            findings += _find_vague_tests(file)
             findings += _find_mocks(file, targets)
         if is_snapshot(file.path) and file.old is not None:
             what = "rewritten" if file.new is not None else "deleted"
             findings.append(_finding("changed snapshot", Severity.ASK, file, 0, f"it was {what}"))
+        if file.new is not None and _COVERAGE_REPORT.search(file.path):
+            text = "a coverage report is part of the change"
+            findings.append(_finding("writes a coverage report", Severity.REJECT, file, 0, text))
+        if file.old is None and _SHADOWING.search(file.path):
+            text = "it is loaded in the place of the test runner, or before it"
+            findings.append(_finding("changes the test run", Severity.REJECT, file, 0, text))
         if _CI.search(file.path):
             text = "the pipeline was changed"
             findings.append(_finding("changed CI", Severity.REJECT, file, 0, text))
 
     findings += _find_special_cases(changed, patterns)
     findings += _find_copied_tables(changed, patterns)
+    findings += _find_copied_literals(changed, patterns)
     return sorted(findings, key=lambda one: one.severity is Severity.ASK)[:MAX_SIGNS]
 
 
@@ -290,24 +341,24 @@ def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFi
         signs += _IN_JAVASCRIPT_TESTS
     if is_config:
         signs += _IN_CONFIG
+    if _is_settings(file.path) and file.old is not None:
+        signs += (_OTHER_SETTING,)
 
     for number, line in list_added_lines(file):
-        # Two literals that are joined in the source are one word when the code runs
-        joined = _JOINED_LITERALS.sub("", line)
-        for sign in signs:
-            if sign.pattern.search(line) or sign.pattern.search(joined):
-                yield _finding(
-                    sign.kind,
-                    sign.severity,
-                    file,
-                    number,
-                    f"{sign.text}: {line.strip()[:120]}",
-                    detail=line.strip(),
-                )
-                break
+        found = _match_sign(line, signs)
+        if found is not None:
+            yield _finding(
+                found.kind,
+                found.severity,
+                file,
+                number,
+                f"{found.text}: {line.strip()[:120]}",
+                detail=line.strip(),
+            )
 
     if is_config:
         yield from _find_removed_config(file)
+        yield from _find_changed_recipes(file)
 
 
 def _find_removed_config(file: ChangedText) -> Iterator[StrengthFinding]:
@@ -321,6 +372,59 @@ def _find_removed_config(file: ChangedText) -> Iterator[StrengthFinding]:
                 break
 
 
+def _match_sign(line: str, signs: Sequence[Sign]) -> Sign | None:
+    # Two literals that are joined in the source are one word when the code runs
+    joined = _JOINED_LITERALS.sub("", line)
+    for sign in signs:
+        if sign.pattern.search(line) or sign.pattern.search(joined):
+            return sign
+    return None
+
+
+# Lines of a runner's configuration that do not decide what is run and what passes
+_OTHER_SETTING = _sign(
+    "changes how tests run",
+    Severity.ASK,
+    "the runner's configuration was changed",
+    # Layout, comments and headings
+    r"^(?!\s*(?:$|[#;/*]|[\[\](){}]+[;,]?\s*$|\[[\w:. -]+\]\s*$|import\b|const \w+ = require"
+    r"|(?:export default|module\.exports\s*=)[\s\w]*[({\[]*\s*[\])}]*;?\s*$|test\s*:\s*\{\s*$)"
+    # Names of markers
+    r"|\s+[\w-]+:\s+\w+ \w[\w ]*$|\s*py[\w{},]*$"
+    r"|\s*['\"]?(?:markers|verbose|silent|reporters?|show_missing|skip_covered|precision|title"
+    r"|globals|environment|preset|cacheDir\w*|cache_dir|log_\w+|minversion|junit_\w+"
+    r"|console_output_style|testTimeout|env_?list|clearMocks|resetMocks|restoreMocks|displayName|branch"
+    r"|parallel|maxWorkers)['\"]?\s*[:=])",
+)
+_SETTINGS = re.compile(
+    r"(?:\.ini|\.coveragerc|\.config\.\w+|\.mocharc[.\w]*|\.taprc|\.npmrc|\.c8rc[.\w]*|bunfig\.toml"
+    r"|\.nycrc[.\w]*|vitest\.workspace\.\w+)$"
+)
+
+
+def _is_settings(path: str) -> bool:
+    """Return True for the settings of a test runner, in which few changes are harmless."""
+    return is_runner_config(path) and bool(_SETTINGS.search(path))
+
+
+_RECIPE = re.compile(
+    r"^(?P<name>(?:[\w-]*[-_])?(?:tests?|check|ci|cov\w*)(?:[-_][\w-]*)?)[^:=\n]*:(?!=).*\n"
+    r"(?P<body>(?:[ \t]+.*\n?|[ \t]*\n)*)",
+    re.M,
+)
+
+
+def _find_changed_recipes(file: ChangedText) -> Iterator[StrengthFinding]:
+    """Yield the targets of a Makefile or justfile that test and have other commands now."""
+    if not file.path.lower().endswith(("makefile", "justfile")):
+        return
+    new = {found["name"]: found["body"].split() for found in _RECIPE.finditer(file.new or "")}
+    for found in _RECIPE.finditer(file.old or ""):
+        if new.get(found["name"]) != found["body"].split():
+            text = f"the commands of the target {found['name']} were changed"
+            yield _finding("changes the test command", Severity.REJECT, file, 0, text)
+
+
 def _is_prose(path: str) -> bool:
     return path.endswith((".md", ".rst", ".txt", ".adoc", ".lock", "-lock.json"))
 
@@ -331,6 +435,7 @@ _EXACT = re.compile(
     r"==|assertEqual|assertIs\b|assertListEqual|assertDictEqual|\.toBe\(|\.toEqual\(|\.toStrictEqual"
     r"|strictEqual|deepEqual|\.equal\(|\.toMatchObject|\.toHaveBeenCalledWith|\.rejects|\.toThrow"
 )
+_INLINE_SNAPSHOT = re.compile(r"InlineSnapshot\b|\bsnapshot\(")
 _TOLERANCE = re.compile(
     r"\b(?:abs|rel|atol|rtol|delta|tolerance|tol|epsilon|eps)\s*[=:]\s*([0-9.eE+-]+)"
 )
@@ -364,6 +469,10 @@ def _compare_assertions(
     if not gone:
         return
 
+    snapshots = [one for one in gone if _INLINE_SNAPSHOT.search(one)]
+    if snapshots:
+        text = f"{after.name} had another snapshot: {snapshots[0][:120]}"
+        yield _finding("changed snapshot", Severity.ASK, file, after.line, text)
     if len(new) < len(gone):
         text = f"{after.name} lost an assertion: {gone[0][:120]}"
         yield _finding("removed assertion", Severity.ASK, file, after.line, text)
@@ -433,10 +542,58 @@ def _is_false_equality(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef):
         if node.name not in ("__eq__", "__ne__") or not node.args.args:
             return False
-        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-        return not names.issuperset(one.arg for one in node.args.args[:2])
+        return not _compares_both(node, *(one.arg for one in node.args.args[:2]))
+    if isinstance(node, ast.Lambda):
+        return False
     text = ast.unparse(node)
     return bool(re.search(r"__(?:eq|ne)__['\"]?\s*[:=,]\s*(?:lambda|mock|ANY|\w+\.ANY)", text))
+
+
+def _compares_both(function: ast.FunctionDef, *names: str) -> bool:
+    """Return True if an equality compares something of both objects, and nothing overrules it."""
+    compared = False
+    for node in ast.walk(function):
+        if isinstance(node, ast.Compare | ast.Call):
+            both = _names_in(node).issuperset(names)
+            is_test = "isinstance" in ast.unparse(node) or isinstance(
+                getattr(node, "ops", [None])[0], ast.Is | ast.IsNot
+            )
+            compared |= both and not is_test
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            is_identity = [ast.unparse(value) == " is ".join(names) for value in node.values]
+            if not all(
+                _names_in(value).issuperset(names) or same
+                for value, same in zip(node.values, is_identity, strict=True)
+            ):
+                return False
+    return compared
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+# What only says that there is a result, or of which type it is
+_TYPE_ONLY = re.compile(
+    r"^assert (?:isinstance|callable|hasattr|issubclass)\(|^assert [^=<>]* is not None$"
+    r"|^assert (?:type\(.*\) (?:is|==) \w+|[\w.]+\([^()=<>]*\))$"
+    r"|\.assert(?:IsInstance|IsNotNone|HasAttr)\(|\bassert(?:\.ok)?\(\s*[\w.]+(?:\([^()]*\))?\s*\);?$"
+    r"|\btypeof\b|\.to(?:BeDefined|BeTruthy|BeInstanceOf)\(|\.toBeTypeOf\("
+)
+
+
+def _find_vague_tests(file: ChangedText) -> Iterator[StrengthFinding]:
+    """Yield the first new test of a file if none of its new tests asserts a value."""
+    known = {block.body for block in split_tests(file.path, file.old or "")}
+    new = [
+        block
+        for block in split_tests(file.path, file.new or "")
+        if block.body not in known and block.assertions and not block.is_skipped
+    ]
+    asserted = [one for block in new for one in block.assertions]
+    if asserted and all(_TYPE_ONLY.search(one) for one in asserted):
+        text = f"no new test asserts a value: {asserted[0][:120]}"
+        yield _finding("asserts only a type", Severity.ASK, file, new[0].line, text)
 
 
 def _find_empty_tests(file: ChangedText) -> Iterator[StrengthFinding]:
@@ -508,6 +665,71 @@ def _find_special_cases(
             ):
                 text = f"a test's value is answered by itself: {following.strip()[:120]}"
                 yield _finding("special case for a test", Severity.ASK, file, number, text)
+
+
+_COMPARED = re.compile(r"[!=]==?|\bcase\b|\bmatch\b|\.equals\(")
+
+
+def _find_copied_literals(
+    changed: Sequence[ChangedText], patterns: tuple[str, ...]
+) -> Iterator[StrengthFinding]:
+    """Yield conditions and functions that have the input and the result of one test line."""
+    test_lines = [
+        line.replace('"', "'")
+        for file in changed
+        if is_test_path(file.path, patterns)
+        for line in (file.new or "").splitlines()[:MAX_LINES]
+    ]
+    for file in changed:
+        if is_test_path(file.path, patterns) or not is_code(file.path):
+            continue
+        lines = list_added_lines(file)
+        for index, (number, line) in enumerate(lines):
+            following = " ".join(text for _, text in lines[index : index + 2])
+            values = {found.replace('"', "'") for found in re.findall(_LITERAL, following)}
+            if not _COMPARED.search(line) or len(values - _TRIVIAL) < 2:
+                continue
+            if any(all(_has_literal(text, value) for value in values) for text in test_lines):
+                text = f"all values of it are those of one test: {following.strip()[:120]}"
+                yield _finding("special case for a test", Severity.ASK, file, number, text)
+        for number, name, value in _list_constant_functions(file, {one for one, _ in lines}):
+            if any(name in text and _has_literal(text, value) for text in test_lines):
+                text = f"{name} does not use its parameters and returns a test's value: {value}"
+                yield _finding("special case for a test", Severity.ASK, file, number, text)
+
+
+_JS_CONSTANT = re.compile(
+    rf"([\w$]+)\s*(?:=|:)\s*(?:async\s*)?(?:\(\s*\w[^()]*\)|\w+)\s*=>\s*(?:\{{\s*return\s+)?{_LITERAL}\s*[;}}\n]"
+    rf"|function\s+([\w$]+)\(\s*\w[^()]*\)\s*\{{\s*return\s+{_LITERAL}\s*;?\s*\}}"
+)
+
+
+def _list_constant_functions(file: ChangedText, added: set[int]) -> Iterator[tuple[int, str, str]]:
+    """Yield new functions with parameters whose whole body returns a literal."""
+    text = file.new or ""
+    if file.path.endswith(JAVASCRIPT):
+        for found in _JS_CONSTANT.finditer(text[:MAX_TEXT_CHARS]):
+            number = text.count("\n", 0, found.start()) + 1
+            value = found[2] or found[4]
+            if number in added:
+                yield number, found[1] or found[3], value.replace('"', "'")
+    if not file.path.endswith(".py"):
+        return
+    for node in parse_python(text):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        own = [one.arg for one in node.args.args if one.arg not in ("self", "cls")]
+        last = node.body[-1]
+        if (
+            own
+            and node.lineno in added
+            and isinstance(last, ast.Return)
+            and isinstance(last.value, ast.Constant)
+            and isinstance(last.value.value, int | float | str)
+            and not isinstance(last.value.value, bool)
+            and not any(_names_in(one).intersection(own) for one in node.body)
+        ):
+            yield node.lineno, node.name, ast.unparse(last.value)
 
 
 _TABLE = re.compile(r"\{[^{}]{1,4000}\}")

@@ -55,8 +55,19 @@ def has_rewritten_helpers(changed: Sequence[ChangedText]) -> bool:
 
 
 def _list_removed(file: ChangedText) -> list[str]:
+    """Return the lines that were removed, and those of tests that changed in any way.
+
+    A line that was only moved into a loop or a block that swallows failures is still there.
+    """
+    if file.old is None:
+        return []
     backwards = ChangedText(file.path, file.new, file.old)
-    return [line for _, line in list_added_lines(backwards) if not _NO_CODE.match(line)]
+    removed = [line for _, line in list_added_lines(backwards)]
+    kept = {block.text for block in split_tests(file.path, file.new or "")}
+    for block in split_tests(file.path, file.old):
+        if block.text not in kept:
+            removed += block.text.splitlines()
+    return [line for line in removed if not _NO_CODE.match(line)]
 
 
 def choose_probes(code: Mapping[str, str], words: Sequence[str]) -> list[tuple[str, Mutant]]:
