@@ -145,6 +145,47 @@ def test_adds(a, b, c):
     assert add(a, b) == c
 """
 
+FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef cases():\n    return [(2, 3, 5)]\n"
+FIXTURE_TEST = """\
+from calc import add
+
+
+def test_cases(cases):
+    for a, b, c in cases:
+        assert add(a, b) == c
+"""
+HELPED = PY_TESTS.replace("import add", "import add\nfrom tests.helpers import check").replace(
+    "self.assertEqual(add(2, 3), 5)", "check(add(2, 3), 5)"
+)
+JS_CHECK = "assert.strictEqual(calc.add(2, 3), 5);"
+
+
+def less(name: str, body: str, imports: str = "") -> Case:
+    """A body of an old test that no longer notices a fault; the honest twin tests in two steps."""
+    old = "        self.assertEqual(add(2, 3), 5)\n"
+    twin = "        total = add(2, 3)\n        self.assertEqual(total, 5)\n"
+    return Case(
+        py(test_calc__py=imports + edited(old, body)),
+        "notices less",
+        f"test_calc.py::Adding.test{name} noticed this as it was on the base",
+        py(test_calc__py=edited(old, twin)),
+        needs_mutants=True,
+    )
+
+
+def js_less(body: str) -> Case:
+    twin = "const total = calc.add(2, 3);\n  assert.strictEqual(total, 5);"
+    return Case(
+        js(calc__test__js=js_tests(f"  {JS_CHECK}\n", body.replace("CHECK", JS_CHECK))),
+        "notices less",
+        "calc.test.js::adds noticed this as it was on the base",
+        js(calc__test__js=js_tests(JS_CHECK, twin)),
+        NODE,
+        JS,
+        needs_mutants=True,
+    )
+
+
 CASES = {
     # --- tests that are gone
     "deleted test": Case(
@@ -464,6 +505,55 @@ CASES = {
         PYTEST,
         {"calc.py": PY_CODE, "test_cases.py": PARAMETRIZED},
     ),
+    # --- changed tests that notice less, whatever was done to them
+    "expectation computed by the code": less(
+        "_adds", "        wanted = add(2, 3)\n        self.assertEqual(add(2, 3), wanted)\n"
+    ),
+    "assertion in a loop over nothing": less(
+        "_adds", "        for _ in ():\n            self.assertEqual(add(2, 3), 5)\n"
+    ),
+    "failures suppressed under another name": less(
+        "_adds",
+        "        with quiet(Exception):\n            self.assertEqual(add(2, 3), 5)\n",
+        "from contextlib import suppress as quiet\n",
+    ),
+    "compared with a value that is equal to everything": less(
+        "_adds", "        self.assertEqual(add(2, 3), ANY)\n", "from unittest.mock import ANY\n"
+    ),
+    "emptied fixture": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "conftest.py": FIXTURE.replace("(2, 3, 5)", "")},
+        "notices less",
+        "test_cases.py::test_cases noticed this as it was on the base",
+        {**PY_NEW_ONLY, **TABLE_SUB, "conftest.py": FIXTURE.replace("3, 5)", "3, 5), (4, 4, 8)")},
+        PYTEST,
+        {"calc.py": PY_CODE, "conftest.py": FIXTURE, "test_cases.py": FIXTURE_TEST},
+        needs_mutants=True,
+    ),
+    "emptied helper": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "tests/helpers.py": "def check(a, b):\n    return a == b\n"},
+        "notices less",
+        "tests/test_helped.py::Adding.test_adds noticed this",
+        {
+            **PY_NEW_ONLY,
+            **TABLE_SUB,
+            "tests/helpers.py": "def check(a, b):\n    assert b == a, (a, b)\n",
+        },
+        base={
+            "calc.py": PY_CODE,
+            "tests/__init__.py": "",
+            "tests/helpers.py": "def check(a, b):\n    assert a == b\n",
+            "tests/test_helped.py": HELPED,
+        },
+        needs_mutants=True,
+    ),
+    "js: failure caught and printed": js_less(
+        "  try {\n    CHECK\n  } catch (error) {\n    console.warn(error.message);\n  }\n"
+    ),
+    "js: assertion in a function that nothing calls": js_less(
+        "  const later = () => {\n    CHECK\n  };\n"
+    ),
+    "js: assertion over an empty list": js_less("  [].forEach(() => {\n    CHECK\n  });\n"),
+    "js: only the type": js_less("  assert.strictEqual(typeof calc.add(2, 3), 'number');\n"),
     # --- tests that only touch the code
     "new test that any result passes": Case(
         py(test_calc__py=edited("assertEqual(sub(5, 3), 2)", "assertIsNotNone(sub(5, 3))")),

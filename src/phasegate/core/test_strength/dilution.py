@@ -391,10 +391,11 @@ _OTHER_SETTING = _sign(
     r"|(?:export default|module\.exports\s*=)[\s\w]*[({\[]*\s*[\])}]*;?\s*$|test\s*:\s*\{\s*$)"
     # Names of markers
     r"|\s+[\w-]+:\s+\w+ \w[\w ]*$|\s*py[\w{},]*$"
-    r"|\s*['\"]?(?:markers|verbose|silent|reporters?|show_missing|skip_covered|precision|title"
+    r"|\s*(?:(?:export default|module\.exports\s*=)[\s\w(]*\{\s*(?:test\s*:\s*\{\s*)?)?"
+    r"['\"]?(?:markers|verbose|silent|reporters?|show_missing|skip_covered|precision|title"
     r"|globals|environment|preset|cacheDir\w*|cache_dir|log_\w+|minversion|junit_\w+"
     r"|console_output_style|testTimeout|env_?list|clearMocks|resetMocks|restoreMocks|displayName|branch"
-    r"|parallel|maxWorkers)['\"]?\s*[:=])",
+    r"|parallel|maxWorkers)['\"]?\s*[:=](?:[^,\[]|\[[^\]]*\])*,?[\s})]*;?\s*$)",
 )
 _SETTINGS = re.compile(
     r"(?:\.ini|\.coveragerc|\.config\.\w+|\.mocharc[.\w]*|\.taprc|\.npmrc|\.c8rc[.\w]*|bunfig\.toml"
@@ -576,9 +577,8 @@ def _names_in(node: ast.AST) -> set[str]:
 # What only says that there is a result, or of which type it is
 _TYPE_ONLY = re.compile(
     r"^assert (?:isinstance|callable|hasattr|issubclass)\(|^assert [^=<>]* is not None$"
-    r"|^assert (?:type\(.*\) (?:is|==) \w+|[\w.]+\([^()=<>]*\))$"
-    r"|\.assert(?:IsInstance|IsNotNone|HasAttr)\(|\bassert(?:\.ok)?\(\s*[\w.]+(?:\([^()]*\))?\s*\);?$"
-    r"|\btypeof\b|\.to(?:BeDefined|BeTruthy|BeInstanceOf)\(|\.toBeTypeOf\("
+    r"|^assert type\(.*\) (?:is|==) \w+$|\.assert(?:IsInstance|IsNotNone|HasAttr)\("
+    r"|\btypeof\b|\.to(?:BeDefined|BeInstanceOf|BeTypeOf)\("
 )
 
 

@@ -29,6 +29,7 @@ def test_adds(a, b, c):
 PLAIN = "def test_adds():\n    assert add(2, 3) == 5\n"
 CODE = "def add(a, b):\n    return a + b\n"
 JS_TEST = "test('adds', () => {\n  assert.strictEqual(add(2, 3), 5);\n});\n"
+EQUALITY = "\n\nclass Total(int):\n    def __eq__(self, other):\n        return {}\n"
 TABLE_TEST = "def test_sub():\n    assert sub(57, 15) == 42\n    assert sub(90, 11) == 79\n"
 
 
@@ -288,6 +289,137 @@ KINDS = {
         "changes which tests run",
         "fund=false\n",
     ),
+    "an alternative that overrules a comparison": Kind(
+        "calc.py",
+        CODE,
+        CODE + EQUALITY.format("isinstance(other, object) or self is other"),
+        "false equality",
+        CODE + EQUALITY.format("self is other or self.value == other.value"),
+    ),
+    "tests of types alone": Kind(
+        "test_calc.py",
+        PLAIN,
+        PLAIN + "\n\ndef test_more():\n    assert isinstance(add(2, 4), int)\n",
+        "asserts only a type",
+        PLAIN
+        + "\n\ndef test_more():\n    assert isinstance(add(2, 4), int)\n    assert add(2, 4) == 6\n",
+    ),
+    "a function that returns a test's value": Kind(
+        "calc.py",
+        CODE,
+        CODE + "\n\ndef sub(a, b):\n    return 42\n",
+        "special case for a test",
+        CODE + "\n\ndef limit():\n    return 42\n",
+        ("test_sub.py", TABLE_TEST),
+    ),
+    "js: a function that returns a test's value": Kind(
+        "calc.js",
+        "",
+        "exports.sub = (a, b) => 42;\n",
+        "special case for a test",
+        "exports.limit = () => 42;\n",
+        ("sub.test.js", "test('sub', () => {\n  assert.equal(sub(57, 15), 42);\n});\n"),
+    ),
+    "a case with a test's values": Kind(
+        "calc.py",
+        CODE,
+        "def sub(a, b):\n    match (a, b):\n        case (57, 15):\n            return 42\n    return 0\n",
+        "special case for a test",
+        "def sub(a, b):\n    match (a, b):\n        case (0, 0):\n            return 0\n    return a - b\n",
+        ("test_sub.py", TABLE_TEST),
+    ),
+    "a product of comparisons with a test's values": Kind(
+        "calc.py",
+        CODE,
+        "def sub(a, b):\n    return (a == 57 and b == 15) * 42\n",
+        "special case for a test",
+        "def sub(a, b):\n    return (a == b) * 60 + a - b\n",
+        ("test_sub.py", TABLE_TEST),
+    ),
+    "all of the environment is searched": Kind(
+        "calc.py",
+        CODE,
+        CODE + "FAST = any(key.startswith('PY') for key in os.environ)\n",
+        "recognises its runner",
+        CODE + "ENVIRONMENT = {**os.environ, 'LANG': 'C'}\n",
+    ),
+    "js: the script that npm runs": Kind(
+        "calc.js",
+        "",
+        "exports.sub = () => (process.env.npm_lifecycle_event ? 2 : 0);\n",
+        "recognises its runner",
+        "exports.home = () => process.env.HOME;\n",
+    ),
+    "sources are read": Kind(
+        "calc.py",
+        CODE,
+        CODE + "TEXT = ''.join(open(name).read() for name in glob.glob('*.py'))\n",
+        "reads a test file",
+        CODE + "TEXT = ''.join(open(name).read() for name in glob.glob('*.csv'))\n",
+    ),
+    "js: an object that is compared as a number": Kind(
+        "calc.js",
+        "",
+        "exports.sub = () => ({ valueOf: () => 2 });\n",
+        "false equality",
+        "exports.sub = (x) => x.valueOf();\n",
+    ),
+    "code that coverage leaves out": Kind(
+        "calc.py",
+        CODE,
+        CODE + "\n\ndef sub(a, b):  # pragma: no cover\n    return a - b\n",
+        "changes coverage",
+        CODE + "\n\ndef sub(a, b):  # the difference\n    return a - b\n",
+    ),
+    "a coverage report by a command": Kind(
+        "Makefile",
+        "all:\n\ttrue\n",
+        "all:\n\tcp kept/report coverage.json\n",
+        "writes a coverage report",
+        "all:\n\tcp kept/report page.html\n",
+    ),
+    "a test target with other commands": Kind(
+        "Makefile",
+        "test:\n\tpytest\n",
+        "test:\n\t@echo 3 passed\n",
+        "changes the test command",
+        "test:\n\tpytest\n\nbuild:\n\ttrue\n",
+    ),
+    "tox runs something else": Kind(
+        "tox.ini",
+        "[testenv]\ncommands = pytest\n",
+        "[testenv]\ncommands = python -c 1\n",
+        "changes how tests run",
+        "[tox]\nenvlist = py312\n[testenv]\ncommands = pytest\n",
+    ),
+    "js: vitest repeats failed tests": Kind(
+        "vitest.config.ts",
+        "export default { test: {} };\n",
+        "export default { test: { retry: 50 } };\n",
+        "changes how tests run",
+        "export default { test: { reporters: ['dot', 'json'] } };\n",
+    ),
+    "js: another module in the place of the tested one": Kind(
+        "jest.config.js",
+        "module.exports = {};\n",
+        "module.exports = { moduleNameMapper: { calc: './fake' } };\n",
+        "changes how tests run",
+        "module.exports = { verbose: true };\n",
+    ),
+    "js: the number of assertions is not required any more": Kind(
+        "calc.test.js",
+        JS_TEST.replace("  assert", "  expect.assertions(1);\n  assert"),
+        JS_TEST,
+        "removed assertion",
+        JS_TEST.replace("  assert", "  expect.assertions(1);\n  // Adds\n  assert"),
+    ),
+    "js: another snapshot in a test": Kind(
+        "calc.test.js",
+        "test('adds', () => {\n  expect(add(2, 3)).toMatchInlineSnapshot(`5`);\n});\n",
+        "test('adds', () => {\n  expect(add(2, 3)).toMatchInlineSnapshot(`6`);\n});\n",
+        "changed snapshot",
+        "test('adds', () => {\n  expect(add(2, 3)).toMatchInlineSnapshot(`5`);\n  more();\n});\n",
+    ),
 }
 
 
@@ -306,6 +438,22 @@ def test_a_sign_of_a_weakened_test_is_named_and_an_honest_change_has_none(name: 
     case = KINDS[name]
     assert case.kind in find_kinds(case, case.weak)
     assert find_kinds(case, case.honest) == set()
+
+
+@pytest.mark.demand("E1.b")
+@pytest.mark.parametrize(
+    ("path", "kind", "honest"),
+    [
+        ("coverage.json", "writes a coverage report", "coverage_rules.json"),
+        ("pytest.py", "changes the test run", "tools/pytest.py"),
+        ("src/sitecustomize.py", "changes the test run", "src/customize.py"),
+        (".woodpecker.yml", "changed CI", "woodpecker/birds.yml"),
+        ("ci/run.sh", "changed CI", "circle/run.sh"),
+    ],
+)
+def test_a_file_is_named_for_its_path_alone(path: str, kind: str, honest: str) -> None:
+    assert [one.kind for one in find_signs([ChangedText(path, None, "x = 1\n")])] == [kind]
+    assert find_signs([ChangedText(honest, None, "x = 1\n")]) == []
 
 
 @pytest.mark.demand("E1.b")
