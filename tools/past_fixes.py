@@ -160,7 +160,15 @@ def configure(folder: Path, command: str) -> None:
         "[evidence]\nmutants = false\n",
         encoding="utf-8",
     )
-    os.environ["XDG_CONFIG_HOME"] = str(folder)
+    for name in ("CONFIG", "DATA", "STATE"):
+        os.environ[f"XDG_{name}_HOME"] = str(folder)
+
+
+def accept_clone(clone: Path) -> None:
+    """Accept the clone in the settings of this run: without a sandbox, nothing else may run."""
+    from phasegate.engine.project.settings import open_trust
+
+    open_trust(clone).accept()
 
 
 def main() -> int:
@@ -175,6 +183,7 @@ def main() -> int:
     clone = asked.clone.resolve()
     with tempfile.TemporaryDirectory() as folder:
         configure(Path(folder), asked.test)
+        accept_clone(clone)
         for fix in select_fixes(list_fixes(clone, asked.among), asked.count):
             for what, verdict in check_fix(clone, fix):
                 names = ", ".join(f"`{test.rpartition('::')[2]}`" for test in verdict.tests[:2])

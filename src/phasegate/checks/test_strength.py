@@ -257,10 +257,12 @@ class StrengthRunner:
                 is_wanted = is_test_path(path, self._inputs.test_files) is are_tests
                 if is_wanted and is_code(path) and len(texts) < _MAX_SCANNED_FILES:
                     with suppress(UnreadableFile):
-                        data, _ = read_up_to(
+                        data, size = read_up_to(
                             checkout / path, _MAX_SCANNED_BYTES, follow_links=False
                         )
-                        texts[path] = data.decode(errors="surrogateescape")
+                        # A part of a source file cannot be altered and restored
+                        if are_tests or size == len(data):
+                            texts[path] = data.decode(errors="surrogateescape")
         return texts
 
     # --- the base's tests over the new code
