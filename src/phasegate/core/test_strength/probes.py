@@ -84,10 +84,15 @@ def choose_probes(code: Mapping[str, str], words: Sequence[str]) -> list[tuple[s
         for _, path, lines in sorted(found, key=lambda one: one[0])[:MAX_PROBES]
         for mutant in _choose_mutants(path, code[path], lines)
     ]
+
     return probes[:MAX_PROBES]
 
 
 def _choose_mutants(path: str, text: str, lines: Collection[int]) -> list[Mutant]:
+    """Return the mutants of these lines that most weak assertions do not notice.
+
+    Few are tried: each costs two test runs.
+    """
     known = [one for one in make_mutants(path, text, lines) if one.kind in _ORDER]
     return sorted(known, key=lambda one: _ORDER.index(one.kind))[:_PER_FUNCTION]
 
