@@ -101,12 +101,13 @@ def test_a_review_that_passes_without_an_answer_to_a_finding_does_not_count(tmp_
     assert "the review passed without an answer to E-" in report.reason
     assert "loosened assertion" in report.reason
     assert [job.phase for job in project.jobs()] == ["implement", "review", "review"]
-    [finding] = set(re.findall(r"E-[0-9a-f]{6}", report.reason))
+    # The assertion is weaker by its text, and the test notices less when it is run
+    first, second = sorted({*re.findall(r"E-[0-9a-f]{6}", report.reason)})
     assert "Your PASS counts only if" in project.prompt(project.jobs()[1].id)
 
     answers = turn(
         "review",
-        {"print": f"{finding}: the message of the assertion was never part of the contract"},
+        {"print": f"{first}: any sum but 0 is enough here\n{second}: the same assertion"},
         {"verdict": "PASS"},
     )
     answered = project_for(tmp_path / "answered", SUB, loosened, answers)
