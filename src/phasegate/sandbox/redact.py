@@ -52,9 +52,7 @@ class _SplitForms(NamedTuple):
 
     def find_partial(self, text: bytes, max_bytes: int, min_match: int) -> int:
         """Return the first position from which the rest of the text may begin a form."""
-        tails = {
-            self.strip(end)[-max_bytes:] for end in (text, re.sub(_CUT_ESCAPE, b"", text))
-        }
+        tails = {self.strip(end)[-max_bytes:] for end in (text, re.sub(_CUT_ESCAPE, b"", text))}
         prefixes = set()
         for tail in tails:
             for form in self.forms:
