@@ -230,14 +230,14 @@ def test_a_hostile_clone_with_links_for_our_folders_changes_nothing_outside(
     clone: Clone, planted: str
 ) -> None:
     """The same clone, whose own folders lead out of it; the agent is one that the user accepts."""
-    agent = '[agents.mine]\nharness = "command"\ncommand = ["true"]\n'
+    agent = '[agents.claude]\nharness = "command"\ncommand = ["true"]\n'
     write(Path(clone.env["HOME"]) / ".config/phasegate", {"config.toml": agent})
     path = clone.root / planted
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(clone.outside)
     git(clone.root, "add", "--all", "--force")
     git(clone.root, "commit", "--quiet", "-m", "Plant a link")
-    for arguments in (("init",), ("check",), ("status",), ("run", "quick", "Say bye"), ("clean",)):
+    for arguments in (("init",), ("check",), ("status",), ("run", "quick", "Say bye")):
         done = clone.run(*arguments)
         assert done.returncode != 70, (arguments, done.stderr)
         assert CANARY not in done.stdout + done.stderr, arguments

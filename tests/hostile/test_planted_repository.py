@@ -127,7 +127,7 @@ def test_evidence_is_not_written_behind_a_link_of_a_later_pull(
     (folder / "evidence").mkdir(parents=True)
     (folder / "evidence/002-next").symlink_to(outside)
     before = sorted(outside.rglob("*"))
-    with pytest.raises(EnvironmentUnavailable, match="must not be a link|cannot be written"):
+    with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
         store.put(b"text", "evidence/002-next/new/WP01-1.md")
     assert sorted(outside.rglob("*")) == before
     store.put(b"text", "evidence/001-first/new/WP01-1.md")

@@ -33,6 +33,7 @@ _NOISE_PATTERN = rb"\\[nrt]|\\(?![nrt])|[" + _NOISE_CLASS + rb"]"
 _GAP = rb"(?:" + _NOISE_PATTERN + rb")*"
 _HEX_GAP = rb"(?:" + HEX_PREFIX + rb"|" + _NOISE_PATTERN + rb")*"
 # The beginning of an escape at the end of a chunk
+_MAX_ESCAPE_BYTES = 4
 _CUT_ESCAPE = rb"(?:\\u?0{0,2}|0|#)\Z"
 
 
@@ -52,7 +53,11 @@ class _SplitForms(NamedTuple):
 
     def find_partial(self, text: bytes, max_bytes: int, min_match: int) -> int:
         """Return the first position from which the rest of the text may begin a form."""
-        tails = {self.strip(end)[-max_bytes:] for end in (text, re.sub(_CUT_ESCAPE, b"", text))}
+        tails = {self.strip(text)[-max_bytes:]}
+        cut_escape = re.search(_CUT_ESCAPE, text[-_MAX_ESCAPE_BYTES:])
+        if cut_escape:
+            tails.add(self.strip(text[: -len(cut_escape[0])])[-max_bytes:])
+
         prefixes = set()
         for tail in tails:
             for form in self.forms:

@@ -76,9 +76,11 @@ class FileDocumentStore:
         parts = path.relative_to(self._folder).parts
         make_folder(self._folder)
         try:
-            with folder_descriptor(self._folder) as top:
-                with closing_descriptor(make_folder_beneath(top, parts[:-1])) as folder:
-                    replace_file_at(folder, parts[-1], data, 0o600)
+            with (
+                folder_descriptor(self._folder) as top,
+                closing_descriptor(make_folder_beneath(top, parts[:-1])) as folder,
+            ):
+                replace_file_at(folder, parts[-1], data, 0o600)
         except OSError as error:
             raise EnvironmentUnavailable(
                 f"{path} cannot be written: {error.strerror}",
