@@ -244,8 +244,9 @@ def test_a_hostile_clone_with_links_for_our_folders_changes_nothing_outside(
         assert clone.marks() == set(), arguments
         assert clone.received == [], arguments
         if arguments[0] == "run":
-            assert done.returncode in (2, 4), done.stderr
-            assert planted in done.stderr
+            # Its checks fail on the base, before a link that is needed later is met
+            assert done.returncode in (2, 3, 4), done.stderr
+            assert done.returncode == 3 or planted in done.stderr
 
 
 def look_at_the_board(clone: Clone) -> None:
