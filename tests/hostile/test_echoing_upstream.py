@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import socket
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from phasegate.core.agents.secrets import SecretMatcher
 from phasegate.sandbox.egress_proxy import EgressProxy
 from phasegate.sandbox.response_filter import ResponseFilter
 
@@ -40,6 +43,16 @@ ENCODED = {
     "json code points": "".join(f"\\u{ord(letter):04x}" for letter in KEY).encode(),
     "base64 reversed": base64.b64encode(b"xx" + RAW[::-1]),
     "hex reversed": RAW[::-1].hex().encode(),
+    "by dots": ".".join(KEY).encode(),
+    "a list of letters": json.dumps(list(KEY)).encode(),
+    "in two strings": json.dumps([KEY[:15], KEY[15:]]).encode(),
+    "hex by colons": RAW.hex(":").encode(),
+    "hex codes": ", ".join(f"0x{byte:02X}" for byte in RAW).encode(),
+    "html codes": "".join(f"&#x{byte:x};" for byte in RAW).encode(),
+    "numbers": json.dumps(list(RAW)).encode(),
+    "url twice": quote(quote(KEY, safe=""), safe="").encode(),
+    "code points in upper case": "".join(f"\\u{byte:04X}" for byte in RAW).encode(),
+    "base64 by dashes": "-".join(textwrap.wrap(base64.b64encode(RAW).decode(), 9)).encode(),
 }
 PACKED = gzip.compress(RAW)
 
@@ -161,9 +174,27 @@ def test_a_response_with_the_key_in_a_known_encoding_is_redacted(
     assert echoed in ask(upstream, "x-api-key: none", keys=False), "the control"
 
 
+@pytest.mark.parametrize("form", ENCODED)
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_key_that_is_sent_in_small_parts_is_redacted_too(form: str, size: int) -> None:
+    """A streamed response is searched for all that the search of collected work finds."""
+    echoed = ENCODED[form]
+    assert SecretMatcher([RAW]).has_secret(echoed), "the control"
+    whole = b"HTTP/1.1 200 OK\r\n\r\nbefore " + echoed + b" after"
+    made = ResponseFilter([RAW], is_head_request=False)
+    seen = b"".join(made.feed(whole[at : at + size]) for at in range(0, len(whole), size))
+    body = (seen + made.flush()).partition(b"\r\n\r\n")[2]
+    assert body.startswith(b"before ")
+    assert body.endswith(b" after")
+    assert b"[redacted]" in body
+    assert len(body) < len(b"before  after[redacted]") + 8, body
+
+
 def test_a_compressed_or_broken_response_is_cut(upstream: Upstream) -> None:
     for parts in (
         respond(b"\x1f\x8b...", "Content-Encoding: gzip"),
+        respond(PACKED),
+        chunked(PACKED[:1], PACKED[1:]),
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + RAW],
         [b"SSH-2.0 " + RAW + b"\r\n\r\n"],
     ):

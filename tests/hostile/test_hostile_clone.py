@@ -152,6 +152,10 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
             ".gitignore": ".env\n",
         }
         write(root, files)
+        (root / "README.md").symlink_to(home / ".netrc")
+        (root / "package.json").symlink_to(home / ".netrc")
+        (root / "specs").symlink_to(outside)
+        (root / "templates/BASE-plan.md").symlink_to(home / ".netrc")
         git(root, "init", "--quiet", "--initial-branch=main")
         git(root, "add", "--all")
         git(root, "commit", "--quiet", "-m", "Begin")
@@ -188,6 +192,8 @@ def test_a_hostile_clone_does_nothing_before_trust_and_what_was_shown_after_it(
     look_at_the_board(clone)
     assert clone.marks() == set()
     assert clone.received == []
+    for path in (*clone.root.glob(".agentd/*"), *clone.root.glob(".phasegate/**/*")):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
 
     shown = clone.run("trust", "--show")
     assert shown.returncode == 1
@@ -215,6 +221,32 @@ def test_a_hostile_clone_does_nothing_before_trust_and_what_was_shown_after_it(
     assert clone.marks() == {"notify", "checks"}
     assert CANARY.encode() in b"".join(clone.received)
     assert "STEERED" in clone.run(*PROMPT).stdout
+
+
+@pytest.mark.parametrize(
+    "planted", [".phasegate", ".phasegate/rooms", ".worktrees", ".isdlc", "kitty-specs"]
+)
+def test_a_hostile_clone_with_links_for_our_folders_changes_nothing_outside(
+    clone: Clone, planted: str
+) -> None:
+    """The same clone, whose own folders lead out of it; the agent is one that the user accepts."""
+    agent = '[agents.claude]\nharness = "command"\ncommand = ["true"]\n'
+    write(Path(clone.env["HOME"]) / ".config/phasegate", {"config.toml": agent})
+    path = clone.root / planted
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(clone.outside)
+    git(clone.root, "add", "--all", "--force")
+    git(clone.root, "commit", "--quiet", "-m", "Plant a link")
+    for arguments in (("init",), ("check",), ("status",), ("run", "quick", "Say bye")):
+        done = clone.run(*arguments)
+        assert done.returncode != 70, (arguments, done.stderr)
+        assert CANARY not in done.stdout + done.stderr, arguments
+        assert clone.marks() == set(), arguments
+        assert clone.received == [], arguments
+        if arguments[0] == "run":
+            # Its checks fail on the base, before a link that is needed later is met
+            assert done.returncode in (2, 3, 4), done.stderr
+            assert done.returncode == 3 or planted in done.stderr
 
 
 def look_at_the_board(clone: Clone) -> None:

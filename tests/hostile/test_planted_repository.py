@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.engine.project.local_ports import FileDocumentStore
 from phasegate.engine.tools.init import prepare_repository
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.dispatch_project import approves, implements, make_project
 from support.entry import phasegate
 from support.git_project import make_repository
@@ -94,3 +95,40 @@ def test_a_data_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         done = project.command(*command)
         assert done.code == 4, (command, done)
         assert "is not a folder" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["evidence", "checks", "evidence/001-add-login", "rooms/x"])
+@pytest.mark.parametrize("planted", [True, False])
+def test_nothing_is_written_behind_a_link_that_came_in_the_data_folder(
+    tmp_path: Path, outside: Path, place: str, planted: bool
+) -> None:
+    """A clone can bring any file, also in the folder that is ignored in other repositories."""
+    root = make_repository(tmp_path / "clone", {"requirements.txt": ""}).root
+    before = sorted(outside.rglob("*"))
+    path = root / ".phasegate" / place
+    path.parent.mkdir(parents=True)
+    if planted:
+        path.symlink_to(outside)
+    else:
+        path.mkdir()
+    for command in (("check",), ("status",), ("next",)):
+        done = phasegate(*command, cwd=root)
+        is_refused = planted and command == ("check",)
+        assert (done.code == 4) is is_refused, (command, done)
+        assert (f"{place} is a link" in done.stderr) is is_refused
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_evidence_is_not_written_behind_a_link_of_a_later_pull(
+    tmp_path: Path, outside: Path
+) -> None:
+    folder = tmp_path / "data"
+    store = FileDocumentStore(folder)
+    (folder / "evidence").mkdir(parents=True)
+    (folder / "evidence/002-next").symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
+        store.put(b"text", "evidence/002-next/new/WP01-1.md")
+    assert sorted(outside.rglob("*")) == before
+    store.put(b"text", "evidence/001-first/new/WP01-1.md")
+    assert (folder / "evidence/001-first/new/WP01-1.md").read_bytes() == b"text", "the control"

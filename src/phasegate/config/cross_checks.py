@@ -18,7 +18,7 @@ from phasegate.config.settings import (
     StorageSettings,
 )
 from phasegate.core.agents.harnesses import ACP, COMMAND
-from phasegate.core.credentials import find_server_key_refusal, find_storage_key_refusal
+from phasegate.core.credentials import find_server_key_refusal
 from phasegate.core.detection.project_kind import LANGUAGE_TITLES
 from phasegate.core.workflow.workflow_phases import (
     DESCRIPTION_NOUNS,
@@ -257,7 +257,7 @@ def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
             "name both variables",
         )
 
-    refused = find_storage_key_refusal(named)
+    refused = find_server_key_refusal(named, "a bucket")
     if refused is not None:
         yield ConfigProblem(("storage", "access_key_env"), *refused)
 
@@ -270,7 +270,7 @@ def _check_fleet(fleet: FleetSettings) -> Iterator[ConfigProblem]:
             "name both files",
         )
 
-    refused = find_server_key_refusal(fleet.api_key_env)
+    refused = find_server_key_refusal((fleet.api_key_env,), "a Temporal server")
     if refused is not None:
         yield ConfigProblem(("fleet", "api_key_env"), *refused)
 

@@ -4,7 +4,8 @@ Settings name variables and hosts; this module says which combinations are refus
 
 - A well-known variable of a forge (GH_TOKEN) goes to the hosts of that forge only, encrypted.
 - The token of a forge goes to one host: its API and the git remote must be on the same one.
-- The key of an agent's provider goes to that agent only, never to a forge or a bucket.
+- The key of an agent's provider goes to that agent only, never to a forge, a bucket or a server.
+- The token of a forge goes to no bucket and no Temporal server.
 - Credentials of package registries go to setups of a repository that the user has accepted, if no
   agent wrote the tree (`lends_registry_credentials`).
 
@@ -21,7 +22,10 @@ from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.trust import Trust
 
 _WEB_SCHEMES = ("https", "http")
+_DEFAULT_PORTS = {"https": 443, "http": 80}
 _AGENT_KEYS = frozenset(name for row in HARNESSES.values() for name in row.key_variables)
+# `phasegate.forge.registry` has their hosts
+FORGE_VARIABLES = frozenset(("GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "CODEBERG_TOKEN"))
 
 
 class SecretRefusal(NamedTuple):
@@ -66,7 +70,7 @@ def find_forge_token_refusal(
 
 
 def _find_remote_refusal(api_url: str, remote_url: str) -> SecretRefusal | None:
-    """Refuse a remote on another host than the API: git would send it the same token.
+    """Refuse a remote on another host or port than the API: git would send it the same token.
 
     Other kinds of remotes, such as ssh, get no token.
     """
@@ -75,34 +79,38 @@ def _find_remote_refusal(api_url: str, remote_url: str) -> SecretRefusal | None:
     if remote.scheme not in _WEB_SCHEMES:
         return None
 
-    same_host = (remote.hostname or "").lower() == (api.hostname or "").lower()
-    weaker = remote.scheme == "http" and api.scheme == "https"
-    if same_host and not weaker:
+    if _find_server(remote_url) == _find_server(api_url) and remote.scheme == api.scheme:
         return None
 
     return SecretRefusal(
-        f"the remote is at {remote.scheme}://{remote.hostname}, but the forge at"
-        f" {api.scheme}://{api.hostname}: the token of one is not sent to the other",
+        f"the remote is at {remote.scheme}://{remote.netloc.rpartition('@')[2]}, but the forge at"
+        f" {api.scheme}://{api.netloc}: the token of one is not sent to the other",
         "make `url` in [forge] and the address of the remote agree",
     )
 
 
-def find_storage_key_refusal(names: Sequence[str]) -> SecretRefusal | None:
-    """Return why a variable must not be used for a bucket: an access key is sent in clear."""
+def _find_server(url: str) -> tuple[str, int | None]:
+    """Return the host and the port of a URL; the port of another program is another server."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        # Not a number of a port: equal to no other
+        port = None
+    return (parts.hostname or "").lower(), port
+
+
+def find_server_key_refusal(names: Sequence[str | None], server: str) -> SecretRefusal | None:
+    """Return why a variable must not be used for a bucket or a Temporal server.
+
+    Both get a key in clear: the access key of a bucket, and the API key of the server.
+    """
     for name in names:
-        if name in _AGENT_KEYS:
-            return SecretRefusal(
-                f"{name} is the key of an agent, not of a bucket", "use another variable"
-            )
-    return None
-
-
-def find_server_key_refusal(name: str | None) -> SecretRefusal | None:
-    """Return why a variable must not be used as the API key of a Temporal server."""
-    if name in _AGENT_KEYS:
-        return SecretRefusal(
-            f"{name} is the key of an agent, not of a Temporal server", "use another variable"
-        )
+        for owner, owned in (("an agent", _AGENT_KEYS), ("a forge", FORGE_VARIABLES)):
+            if name in owned:
+                return SecretRefusal(
+                    f"{name} is the key of {owner}, not of {server}", "use another variable"
+                )
     return None
 
 

@@ -18,6 +18,7 @@ _FRAMING_HEADERS = (b"transfer-encoding", b"content-length", b"connection", b"ke
 _STATUSES_WITHOUT_BODY = (204, 304)
 # Clients disagree about a line feed inside a line, and about spaces before the colon.
 _HEADER_LINE = re.compile(rb"([!#-'*+.0-9A-Z^-z|~-]+):([^\r\n\0]*)")
+_GZIP_BYTE = b"\x1f"
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 # Header -> the values with which the body can be searched
 _SEARCHABLE = {b"content-encoding": (b"identity",), b"transfer-encoding": (b"chunked", b"identity")}
@@ -32,10 +33,12 @@ class ResponseFilter:
 
     def __init__(self, keys: Iterable[bytes], *, is_head_request: bool) -> None:
         self._keys = tuple(keys)
-        self._redactor = Redactor(self._keys)
+        # A server can send the key letter by letter
+        self._redactor = Redactor(self._keys, min_partial_bytes=1)
         self._is_head_request = is_head_request
         self._buffer = b""
         self._in_body = False
+        self._has_body = False
         # Set for a chunked body: what is left of the current chunk; -1 before its first line
         self._chunk_left: int | None = None
         # Set for a body with a length: what is left of it
@@ -66,7 +69,13 @@ class ResponseFilter:
                 raise ResponseRefused("its head is too long")
             return seen
 
-        return seen + self._redactor.feed(self._take_body())
+        body = self._take_body()
+        # Compressed although the head does not say so; no text begins with this byte
+        if not self._has_body and body.startswith(_GZIP_BYTE):
+            raise ResponseRefused("it is compressed")
+
+        self._has_body = self._has_body or bool(body)
+        return seen + self._redactor.feed(body)
 
     def flush(self) -> bytes:
         """Return what was held back; call it at the end of the connection."""

@@ -167,9 +167,27 @@ def prepare_data_folder(location: Location) -> None:
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise StateConflict(f"{folder} is not a folder", "move the existing file away")
 
+        # Links in folders of an existing record may be the user's own, and a clone has no record.
+        is_new = not os.path.lexists(location.store_path)
+        _reject_links(str(location.data_folder), depth=2 if is_new else 1)
         add_git_excludes(location.git_dir, OWN_FOLDERS)
     except OSError as error:
         raise EnvironmentUnavailable(
             f"cannot create {error.filename}: {error.strerror}",
             "check the permissions of the repository",
         ) from error
+
+
+def _reject_links(folder: str, depth: int) -> None:
+    """Refuse links, which came with a clone: files would be written where they lead to.
+
+    Phasegate creates links only further down, in checkouts and setups.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise StateConflict(
+                    f"{entry.path} is a link: Phasegate did not create it", "remove it"
+                )
+            if depth > 1 and entry.is_dir():
+                _reject_links(entry.path, depth - 1)

@@ -445,6 +445,8 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
             'access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"',
             "ANTHROPIC_API_KEY is the key of an agent",
         ),
+        ('access_key_env = "A"\nsecret_key_env = "GH_TOKEN"', "GH_TOKEN is the key of a forge"),
+        ('[fleet]\napi_key_env = "GITLAB_TOKEN"', "GITLAB_TOKEN is the key of a forge"),
     ],
 )
 def test_a_bucket_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wrong: str) -> None:

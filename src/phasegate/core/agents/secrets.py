@@ -11,7 +11,7 @@ import json
 import re
 import string
 from collections.abc import Iterable
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote, quote_from_bytes
 
 REDACTED_NOTE = "[redacted: contains a secret of an agent]"
 # Shorter values would match unrelated text
@@ -19,10 +19,13 @@ MIN_SECRET_BYTES = 8
 # Shorter values are often words: they are redacted in logs, but do not reject changes
 MIN_REFUSED_SECRET_BYTES = 12
 MIN_SPLIT_SECRET_BYTES = 16
-_NOISE = bytes(range(33)) + string.punctuation.encode() + b"\x7f"
+# Bytes that split a secret without changing it for a reader
+NOISE = bytes(range(33)) + string.punctuation.encode() + b"\x7f"
 _ESCAPED_SPACE = re.compile(rb"\\[nrt]")
 _PERCENT_CODE = re.compile(r"%[0-9A-F]{2}")
-_HEX_PREFIX = re.compile(rb"0x|\\x")
+# `0x73, 0x6b`, `\x73\x6b`, `\u0073\u006B`, `&#x73;&#x6b;`
+HEX_PREFIX = rb"0x|\\x|\\u00|#x"
+_HEX_PREFIX = re.compile(HEX_PREFIX)
 _NOT_HEX = bytes(sorted(set(range(256)) - set(b"0123456789abcdef")))
 
 
@@ -45,7 +48,10 @@ def list_encodings(value: bytes) -> frozenset[bytes]:
             url_encoded.encode(),
             _PERCENT_CODE.sub(lambda code: code[0].lower(), url_encoded).encode(),
             quote_from_bytes(value, safe="/").encode(),
+            quote(url_encoded, safe="").encode(),
             b"".join(b"%%%02X" % byte for byte in value),
+            # Codes of letters, such as `&#115;&#107;` or `[115, 107]`
+            b"".join(b"&#%d;" % byte for byte in value),
             b"".join(b"\\u%04x" % ord(letter) for letter in text),
             *_list_base64_forms(value),
             *_list_base64_forms(value[::-1]),
@@ -53,11 +59,24 @@ def list_encodings(value: bytes) -> frozenset[bytes]:
     )
 
 
-def strip_whitespace(text: bytes) -> bytes:
-    """Remove white space, also escaped."""
+def list_hex_forms(value: bytes) -> tuple[bytes, bytes]:
+    """Return the hexadecimal digits of a value, and those of the reversed value."""
+    return value.hex().encode(), value[::-1].hex().encode()
+
+
+def strip_noise(text: bytes) -> bytes:
+    """Remove what may split a secret: white space, also escaped, and punctuation."""
     if b"\\" in text:
         text = _ESCAPED_SPACE.sub(b"", text)
-    return text.translate(None, b" \t\r\n\v\f")
+    return text.translate(None, NOISE)
+
+
+def strip_hex_noise(text: bytes) -> bytes:
+    """Remove what may split hexadecimal digits; the digits become lower case."""
+    text = text.lower()
+    if any(prefix in text for prefix in (b"0x", b"\\x", b"\\u00", b"#x")):
+        text = _HEX_PREFIX.sub(b"", text)
+    return strip_noise(text)
 
 
 def _list_base64_forms(value: bytes) -> Iterable[bytes]:
@@ -74,8 +93,8 @@ class SecretMatcher:
     def __init__(self, values: Iterable[bytes]) -> None:
         long = {value for value in values if len(value) >= MIN_REFUSED_SECRET_BYTES}
         self._plain = sorted({form for value in long for form in list_encodings(value)})
-        self._hex = sorted(value.hex().encode() for value in long)
-        compact = {form.translate(None, _NOISE) for form in self._plain}
+        self._hex = sorted({form for value in long for form in list_hex_forms(value)})
+        compact = {form.translate(None, NOISE) for form in self._plain}
         self._split = sorted(form for form in compact if len(form) >= MIN_SPLIT_SECRET_BYTES)
 
     def __bool__(self) -> bool:
@@ -91,10 +110,8 @@ class SecretMatcher:
         """Return whether a secret is in the text, in any encoding, whole or split."""
         if any(form in text for form in self._plain):
             return True
-        if b"\\" in text:
-            text = _ESCAPED_SPACE.sub(b"", text)
 
-        compact = text.translate(None, _NOISE)
+        compact = strip_noise(text)
         if any(form in compact for form in self._split):
             return True
 

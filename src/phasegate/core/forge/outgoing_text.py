@@ -24,7 +24,7 @@ _GITHUB_ISSUE = re.compile(r"(?<=\bGH)(?=-\d)", re.I)
 # `[skip ci]`, `[ci-skip]`, `[skipci]`, `[no ci]`, `[skip actions]`, `[CF-Pages-Skip]`,
 # `***NO_CI***`, `skip-checks: true`, `+semver: major`
 _CI_COMMAND = re.compile(
-    r"(?<=\[)(?=\s*(?:[\w.]+[ _-]+)?(?:skip|no)[ _-]+[\w .-]{1,40}\])"
+    r"(?<=\[)(?=\s*(?:[\w.]+[\s_-]+)?(?:skip|no)[\s_-]+[\w .-]{1,40}\])"
     r"|(?<=\[)(?=\s*[\w.]+(?:[ _-]+\w+){0,2}[ _-]+skip\s*\])"
     r"|(?<=\[)(?=\s*(?:skip|no)ci\s*\]|\s*ciskip\s*\])"
     r"|(?<=NO)(?=_CI\b)|(?<=\bskip)(?=-checks\s*:)|(?<=\+semver)(?=\s*:)",

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
-from phasegate.errors import StateConflict
-from phasegate.files.durable_write import make_folder, replace_file
+from phasegate.errors import EnvironmentUnavailable, StateConflict
+from phasegate.files.durable_write import make_folder, replace_file_at
+from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath
 from phasegate.workspace.checkout_base import move_branch
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import Repository, read_refs
@@ -67,9 +68,24 @@ class FileDocumentStore:
 
         for path in paths:
             if not path.exists() or path.read_bytes() != data:
-                make_folder(path.parent)
-                replace_file(path, data)
+                self._write(path, data)
         return digest
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Write a file without following links below the folder: a clone may bring some."""
+        parts = path.relative_to(self._folder).parts
+        make_folder(self._folder)
+        try:
+            with (
+                folder_descriptor(self._folder) as top,
+                closing_descriptor(make_folder_beneath(top, parts[:-1])) as folder,
+            ):
+                replace_file_at(folder, parts[-1], data, 0o600)
+        except OSError as error:
+            raise EnvironmentUnavailable(
+                f"{path} cannot be written: {error.strerror}",
+                "check its folder: it must not be a link, and the disk must have space",
+            ) from error
 
     def get(self, digest: str) -> bytes:
         path = self._path(digest)

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from phasegate.config.settings import Config, ForgeKind, ForgeSettings
+from phasegate.core.credentials import FORGE_VARIABLES
 from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError
+from phasegate.forge.registry import FORGES
 from support.git_project import git
 from support.plain_project import make_plain_project
 
@@ -91,6 +93,10 @@ def test_an_unknown_forge_is_refused(tmp_path: Path, url: str, message: str) -> 
         ("https://github.com", "https://evil.example/o/r", "not sent to the other"),
         ("", "http://github.com/o/r", "without encryption"),
         ("https://github.com", "http://github.com/o/r", "not sent to the other"),
+        ("https://github.com", "https://github.com:8443/o/r", "not sent to the other"),
+        ("https://GitHub.com", "https://github.com:99999/o/r", "not sent to the other"),
+        ("https://github.com", "https://github.com@[::1]/o/r", "not sent to the other"),
+        ("https://github.com", "https://GITHUB.COM.evil.example/o/r", "not sent to the other"),
         ("https://github.com:8443", "https://github.com:8443/o/r", "there is no token"),
         (
             "https://github.com@evil.example",
@@ -108,7 +114,8 @@ def test_a_token_goes_to_one_host_encrypted_the_same_for_api_and_remote(
     with pytest.raises(PhasegateError, match=message):
         open_forge(project_at(tmp_path / "wrong", remote, settings))
     honest = ForgeSettings(kind=ForgeKind("github"), url="https://github.com", repository="o/r")
-    for number, address in enumerate(("https://github.com/o/r", "git@github.com:o/r")):
+    addresses = ("https://github.com/o/r", "https://GitHub.com:443/o/r", "git@github.com:o/r")
+    for number, address in enumerate(addresses):
         assert open_forge(project_at(tmp_path / str(number), address, honest)).remote.token == "t1"
 
 
@@ -119,3 +126,8 @@ def test_the_key_of_an_agent_is_never_the_token_of_a_forge(
     settings = ForgeSettings(kind=ForgeKind("gitea"), token_env="ANTHROPIC_API_KEY")
     with pytest.raises(ConfigError, match="is the key of an agent"):
         open_forge(project_at(tmp_path, "https://git.our.example/o/r", settings))
+
+
+def test_the_tokens_of_all_forges_are_known_to_the_module_that_decides() -> None:
+    named = {name for row in FORGES.values() for name in row.token_variables}
+    assert named == FORGE_VARIABLES
