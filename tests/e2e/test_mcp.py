@@ -58,7 +58,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
             ["run", "back", "complete", "escalate", "cancel"],
         )
         assert len(lines) == len({*lines})
-        assert any("review verdict PASS" in line for line in lines)
+        assert any("review: PASS" in line for line in lines)
         assert not (run.root / "bye.py").exists()
         told = {
             what: client.tool("explain", what=what, of="WP01")["text"]

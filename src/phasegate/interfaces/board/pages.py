@@ -73,6 +73,8 @@ class Decision(NamedTuple):
     since: str = ""
     # The page shows refused changes with their own buttons
     has_refused: bool = False
+    # Changes, tests, requirements and cost, before a merge
+    summary: tuple[str, ...] = ()
 
 
 def build_decision(
@@ -84,6 +86,7 @@ def build_decision(
     with_link: bool = False,
     since: str = "",
     has_refused: bool = False,
+    summary: tuple[str, ...] = (),
 ) -> Decision | None:
     """Return the decision box of a feature; None if the feature has ended."""
     if status.standing == "ended":
@@ -121,6 +124,7 @@ def build_decision(
         with_link=with_link,
         since=since,
         has_refused=has_refused,
+        summary=summary,
     )
 
 
