@@ -131,6 +131,8 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     packages = tuple(_package_grounds(project, reader, slug, events))
     blocked = [package.id for package in packages if package.state == "BLOCKED"]
     effects = {name: ORDERS[name].effect for name in now.orders if name in ORDERS}
+    if kind == "run":
+        effects = {"run": "continue from here", **effects}
 
     grounds = DecisionGrounds(
         feature=slug,
@@ -347,7 +349,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
 def _render_effects(grounds: DecisionGrounds) -> Iterator[str]:
     """Yield each allowed command with what it does, the one that continues first."""
     placeholders = {"back": " PHASE WHY", "resolve": " HOW", "escalate": " WHY", "cancel": " WHY"}
-    names = sorted(grounds.effects, key=lambda name: name not in ("complete", "resolve"))
+    names = sorted(grounds.effects, key=lambda name: name not in ("complete", "resolve", "run"))
     for name in names:
         command = f"phasegate {name}{placeholders.get(name, '')}"
         yield f"{command}: {grounds.effects[name]}"

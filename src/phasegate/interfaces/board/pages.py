@@ -12,7 +12,7 @@ from phasegate.engine.views.spending import FeatureTile, SpendingView, SpentBy
 from phasegate.interfaces.html.environment import build_path
 from phasegate.interfaces.html.feature import FeaturePage, build_feature_page
 
-MAX_TILES = 50
+MAX_TILES = 20
 MAX_EVENT_LINES = 40
 # Label of each order's button, and the question before the order is given
 _ORDER_BUTTONS = {
