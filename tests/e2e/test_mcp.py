@@ -239,7 +239,11 @@ def test_hostile_arguments_are_refused_as_at_the_command_line(run: FeatureRun) -
             "long": {"feature": "x" * 10_000},
         }.items():
             answer = client.exchange("tools/call", {"name": "run", "arguments": arguments})
-            assert answer["error"]["code"] == -32602, name
+            text = answer["result"]["content"][0]["text"]
+            assert answer["result"]["isError"] is True, name
+            assert "the arguments are: feature" in text, (
+                "a tool error, so that the model can mend it"
+            )
         for uri in (
             "phasegate://feature/../x",
             f"phasegate://feature/{SLUG}/..%2F..%2Fx",
