@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 
@@ -34,6 +35,14 @@ def run_suite(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
 
 
+def _is_open(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("conformance")
@@ -51,23 +60,18 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # The bridge hands on only a few variables
     state = f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}"
     server = ["--", "env", state, sys.executable, "-m", "phasegate", "mcp"]
-    with subprocess.Popen(
-        [*bridge, *options, *server],
-        cwd=run.root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if "starting server on port" in line:
-                break
-        else:
-            raise AssertionError("".join(said))
+    # A file, not a pipe: the server under the bridge would keep a pipe open
+    with (
+        (folder / "bridge.log").open("w") as log,
+        subprocess.Popen(
+            [*bridge, *options, *server], cwd=run.root, stdout=log, stderr=log
+        ) as process,
+    ):
+        while not _is_open(port):
+            assert process.poll() is None, (folder / "bridge.log").read_text()
+            Event().wait(0.2)
         yield f"http://127.0.0.1:{port}/mcp"
-        process.terminate()
+        process.kill()
     monkeypatch.undo()
 
 
