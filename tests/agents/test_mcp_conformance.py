@@ -48,6 +48,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("conformance")
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    for name in [name for name in os.environ if name.startswith("PHASEGATE_TEST_")]:
+        # The server would refuse it as an unknown setting
+        monkeypatch.delenv(name)
     run = make_feature_run(folder)
     run.play(judges("challenge", "PASS"))
     run.run("start", TYPE, DESCRIPTION)
