@@ -68,9 +68,10 @@ test-fleet: $(VENV)/.dev ## test the fleet with a real S3 server and a real Temp
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q $(BOARD)
 
-pictures: $(VENV)/.dev ## regenerate the screenshots in the docs with the board test
+pictures: $(VENV)/.dev ## regenerate the pictures in the docs: the board, and the terminal of the demo
 	@PICTURES=$(VENV)/pictures $(BIN)/python tools/board_tests.py -q -k every_page
 	@for picture in docs/how-to/pictures/*.png; do cp $(VENV)/pictures/$$(basename $$picture) $$picture; done
+	@$(BIN)/python -m tools.terminal_svg docs/how-to/pictures/demo-hostile.svg phasegate demo --hostile
 
 test-forges: $(VENV)/.dev ## check requests to the forges against their published API schemas
 	@$(BIN)/python tools/forge_tests.py -q

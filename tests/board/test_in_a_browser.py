@@ -13,6 +13,8 @@ import pytest
 from phasegate.engine.drive import orders
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.tools.demo import make_demo_project
+from phasegate.storage.row_events import package_changed_event, workflow_changed_event
+from phasegate.storage.rows import PackageRow, WorkflowRow
 from support.board_client import BoardClient
 from support.feature_run import (
     DESCRIPTION,
@@ -124,6 +126,11 @@ def test_every_page_is_live_accessible_and_readable_on_a_phone_and_in_the_dark(
         tab.picture("feature-in-work")
         page.wait_for_selector("text=Merge into main", timeout=300_000)
         process.wait(60)
+        summary = page.inner_text(".decision .summary")
+        assert "6 files, +52 -0" in summary
+        assert "7 passed, 0 failed, 0 skipped; before: 1 passed" in summary
+        assert "3 requirements, each with a test" in summary
+        assert "23 agent runs" in summary
         # The badge and the title follow without a reload
         page.wait_for_function("document.title.startsWith('(1) ')")
         assert page.inner_text("#count") == "1"
@@ -267,3 +274,68 @@ def test_hostile_text_does_nothing_in_a_browser(browser: Any, run: FeatureRun) -
         plain = browser.new_context().new_page()  # the control: elsewhere they act
         plain.set_content("".join(f"<p>{text}</p>" for text in PAYLOADS))
         assert plain.title() == "owned"
+
+
+def add_features(store: Any, project: Any, number: int) -> None:
+    """Record features as rows, which is all that lists read."""
+    for index in range(10, 10 + number):
+        row = WorkflowRow(
+            feature=f"{index:03}-feature-number-{index}",
+            type="quick",
+            description=f"Feature number {index} with a description of ordinary length",
+            base="main",
+            phases="01-requirements 06-implementation 08-code-review",
+            position=index % 3,
+            stage=("working", "blocked", "completed", "cancelled")[index % 4],
+            round=1,
+            reason="spec.md: what is the average of no prices?" if index % 4 == 1 else "",
+            since=project.now(),
+        )
+        store.append_unconditionally(row.feature, project.now(), [workflow_changed_event(row)])
+
+
+def test_pages_stay_short_and_accessible_without_features_and_with_200(
+    browser: Any, axe: str, run: FeatureRun
+) -> None:
+    run.play(judges("challenge", "PASS"))
+    with BoardClient(run.root) as board:
+        for number in (0, 200):
+            if number:
+                with open_project_store(run.project) as store:
+                    slug = orders.start_workflow(run.project, store, TYPE, DESCRIPTION)
+                    add_features(store, run.project, number)
+                    packages = [
+                        PackageRow(
+                            slug, f"WP{n:02}", f"Package {n}", "DONE" if n < 90 else "PLANNED"
+                        )
+                        for n in range(1, 121)
+                    ]
+                    seeded = [package_changed_event(row) for row in packages]
+                    store.append_unconditionally(slug, run.project.now(), seeded)
+            for look in SIZES:
+                tab = Tab(browser, board, look)
+                paths = {"overview": "/", "decisions": "/decisions", "timeline": "/timeline"}
+                paths |= {"audit": "/audit"} | (
+                    {"feature": f"/at/repo/feature/{slug}"} if number else {}
+                )
+                for name, path in paths.items():
+                    page = tab.open(path)
+                    assert tab.violations(axe) == [], (look, name, number)
+                    across = page.evaluate(
+                        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                    )
+                    assert across <= 0, (look, name, number)
+                    tab.picture(f"{name}-{number}-{look}")
+                assert tab.wrong == []
+                tab.context.close()
+        tab = Tab(browser, board)
+        page = tab.open("/")
+        assert page.locator(".tile").count() <= 60, "three groups of at most 20"
+        page = tab.open(f"/at/repo/feature/{slug}")
+        height = page.evaluate("document.documentElement.scrollHeight")
+        assert height < 4000, "120 packages are in a list of their own height"
+        page = tab.open("/")
+        page.fill("#search", "number 42")
+        page.click("button:has-text('Search')")
+        page.wait_for_selector("text=Feature number 42 ")
+        assert page.locator(".tile").count() == 1

@@ -103,7 +103,7 @@ SAID = [
 
 def test_a_page_with_a_wrong_command_would_be_found() -> None:
     page = (
-        "```\n$ phasegate runn feature\nphasegate run --stepp\nphasegate cancel\n"
+        "```\n$ phasegate runn feature\nphasegate run --stepp\nphasegate resolve\n"
         "A=1 phasegate status a b c d  # x\n```\n"
         "`phasegate plan shw` and `phasegate run --step`\n```\nphasegate run feature 'x' | cat\n```\n"
     )

@@ -32,7 +32,7 @@ def surveyed(machine: Machine, env: dict[str, str] | None = None) -> dict[str, A
 @pytest.mark.demand("D3.k")
 def test_without_any_program_it_says_no_and_how_to_get_each(tmp_path: Path) -> None:
     machine = make_machine(tmp_path)
-    done = machine.command("agents")
+    done = machine.command("agents", "--all")
     assert done.code == 1
     assert "no agent can be started" in done.stderr
     for package in (

@@ -330,3 +330,61 @@ def test_a_run_without_a_sign_in_is_refused_before_anything_is_recorded(
     accepted = phasegate("run", "quick", "Say bye", cwd=root)  # the control: it fails as an agent
     assert "cannot work" not in accepted.stderr
     assert phasegate("status", "--json", cwd=root).json["workflow"] is not None
+
+
+def test_one_option_before_the_command_and_the_branch_name_the_feature(
+    project: FeatureProject,
+) -> None:
+    for what in ("one", "two"):
+        project.command("start", "note", what)
+    refused = project.call("escalate", "why")
+    assert (refused.code, "several features are active" in refused.stderr) == (4, True)
+    assert project.call("--feature", "001", "escalate", "look at it").code == 0
+    first = project.call("--feature", "001", "status", "--json").json["workflow"]
+    assert (first["feature"], first["stage"]) == ("001-one", "blocked")
+    git(project.root, "checkout", "-q", "-B", "feat/001-one")
+    assert project.call("status", "--json").json["workflow"]["feature"] == "001-one"
+    assert project.call("resolve", "looked").code == 0, "the branch names it"
+    assert "001-one" in project.call("show").stdout.splitlines()[0]
+    git(project.root, "checkout", "-q", "main")
+    shown = project.call("next", "--feature", "001", "--json").json
+    assert shown["items"]
+
+
+def test_a_misspelt_phase_is_named_and_a_reason_needs_no_option(project: FeatureProject) -> None:
+    project.command("run", "note", "Say why")
+    refused = project.call("back", "requirments", "why")
+    assert (refused.code, "did you mean `requirements`?" in refused.stderr) == (4, True)
+    assert project.call("cancel").code == 2
+    assert project.call("cancel", "it is late").code == 0
+
+
+def test_init_looks_again_and_names_the_lines_to_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_repository(tmp_path / "repo", {"README.md": "Empty.\n"}).root
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    first = phasegate("init", cwd=root)
+    assert "no agent program was found" in first.stdout + first.stderr
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    kept = (root / "phasegate.toml").read_text()
+    again = phasegate("init", cwd=root)
+    assert '  | harness = "claude_code"' in again.stdout
+    assert "no agent program was found" not in again.stdout + again.stderr
+    assert (root / "phasegate.toml").read_text() == kept
+    (root / "phasegate.toml").write_text(f'{kept}\n[agents.claude]\nharness = "claude_code"\n')
+    assert "configures no agent" not in phasegate("init", cwd=root).stderr
+
+
+def test_agents_shows_what_is_installed_first_and_the_rest_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    done = phasegate("agents", cwd=tmp_path)
+    assert "not installed: claude, codex" in done.stdout
+    assert len(done.stdout.splitlines()) < 5
+    assert "npm install -g" in phasegate("agents", "--all", cwd=tmp_path).stdout

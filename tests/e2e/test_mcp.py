@@ -58,7 +58,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
             ["run", "back", "complete", "escalate", "cancel"],
         )
         assert len(lines) == len({*lines})
-        assert any("review verdict PASS" in line for line in lines)
+        assert any("review: PASS" in line for line in lines)
         assert not (run.root / "bye.py").exists()
         told = {
             what: client.tool("explain", what=what, of="WP01")["text"]
@@ -239,7 +239,11 @@ def test_hostile_arguments_are_refused_as_at_the_command_line(run: FeatureRun) -
             "long": {"feature": "x" * 10_000},
         }.items():
             answer = client.exchange("tools/call", {"name": "run", "arguments": arguments})
-            assert answer["error"]["code"] == -32602, name
+            text = answer["result"]["content"][0]["text"]
+            assert answer["result"]["isError"] is True, name
+            assert "the arguments are: feature" in text, (
+                "a tool error, so that the model can mend it"
+            )
         for uri in (
             "phasegate://feature/../x",
             f"phasegate://feature/{SLUG}/..%2F..%2Fx",

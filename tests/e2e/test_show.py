@@ -88,9 +88,16 @@ def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeaturePro
     assert shown.startswith("Merge 001-say-bye-to-people into main?")
     assert "bye.py  +2 -0  (WP01, FR-BYE-001)" in shown  # which requirement each change serves
     assert "before the work: 1 passed, 0 failed, 0 skipped" in shown
+    in_short = shown.partition("In short:\n")[2].partition("\n\n")[0]
+    assert "  tests: " in in_short, "the whole change, as its last review saw it"
+    assert "before: 1 passed, 0 failed, 0 skipped" in in_short
+    for fact in ("  changes: ", "  requirements: ", "  cost: ", "agent runs"):
+        assert fact in in_short
+    assert "phasegate complete: " in shown
     for section in ("Changes (", "Packages:", "Checks:", "Requirements:", "Cost:", "You can:"):
         assert section in shown
-    assert carried.command("show", "001").stdout == shown
+    named = carried.command("show", "001").stdout
+    assert named.partition("  request:")[2] == shown.partition("  request:")[2], "but for its age"
     grounds = json.loads(carried.command("show", "--json").stdout)
     assert {"complete", "back", "cancel"} <= set(grounds["effects"])
 

@@ -99,9 +99,7 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
     test that the feature breaks: `complete` must refuse."""
     project = story(tmp_path, planted)
     done = project.command("run", "quick", DESCRIPTION)
-    assert "WP01: review verdict NEEDS_CHANGES" in done.stdout + done.stderr, (
-        done.stdout + done.stderr
-    )
+    assert "WP01: review: NEEDS_CHANGES" in done.stdout + done.stderr, done.stdout + done.stderr
     assert "WP01: DONE" in done.stdout + done.stderr
     lied = next((project.root / ".phasegate/evidence").rglob("WP01-1.md")).read_text()
     assert "test: passed - 1 test ran" in lied, (

@@ -294,7 +294,7 @@ def test_an_odd_thing_under_the_name_of_a_settings_file_is_a_failed_check_and_no
     project = played(make_project(tmp_path, {"WP01": document}, run="max_review_cycles = 1"), trap)
     done = project.command("dispatch", "WP01")
     assert done.code == 1, done.stderr
-    assert "manifest failed" in done.stderr
+    assert "checks failed" in done.stderr
 
 
 MAKES_A_COMMIT = """\
@@ -524,7 +524,7 @@ def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves
             )
             said: list[str] = []
             assert project.dispatch(said=said).state is PackageState.BLOCKED
-            assert "WP01: manifest failed: tree kept" in said
+            assert "WP01: checks failed: tree kept" in said
 
 
 @pytest.mark.demand("D6.a")

@@ -30,3 +30,10 @@ def test_a_diff_has_the_numbers_of_both_sides() -> None:
         ("added", "", "5"),
         ("added", "", "6"),
     ]
+
+
+def test_front_matter_is_not_shown() -> None:
+    page = "---\naudience: [agents]\n---\n# Proposal\n\n---\nrest\n"
+    assert "audience" not in render_markdown(page)
+    assert "Proposal" in render_markdown(page)
+    assert "rest" in render_markdown(page)

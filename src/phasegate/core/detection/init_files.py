@@ -89,10 +89,11 @@ def render_config(facts: RepositoryFacts) -> str:
     head = (
         "# Settings of Phasegate for this repository. `phasegate config show` lists all of them.\n"
     )
-    return "\n".join([head, _render_agents(facts), *_render_checks(facts)])
+    return "\n".join([head, render_agents(facts), *_render_checks(facts)])
 
 
-def _render_agents(facts: RepositoryFacts) -> str:
+def render_agents(facts: RepositoryFacts) -> str:
+    """Render the tables of the installed agents and their roles."""
     rows = find_harness_rows(facts.programs)
     if not rows:
         return _NO_AGENT

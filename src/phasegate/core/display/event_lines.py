@@ -15,6 +15,7 @@ from phasegate.core.machine.feature_state import Feature, FeatureAction, Step
 from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
+from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow.gate import GateOutcome
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.phase_transitions import (
@@ -28,6 +29,7 @@ from phasegate.core.workflow.workflow_phases import gate_name, resolve_display_n
 _MAX_REASON_CHARS = 300
 _MAX_FINDING_LINES = 20
 # Machine-readable marker; the line shows the verdict as a word
+_LIST_MARK = re.compile(r"^\s*(?:\d+[.)]|[-*])?\s*|\s+$")
 _REVIEW_MARKER = re.compile(r"<review>\s*\w+\s*</review>")
 
 
@@ -98,12 +100,13 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
             return f"{phase}: round {after.round}, {role} by {agent}"
         case events.JobEnded(_, end, reason, _, verdict):
             if end is JobEndKind.DONE and verdict:
-                return f"{phase}: {end}: {verdict}"
+                return _verdict_line(phase, before, verdict)
             return f"{phase}: {end}{_reason_suffix(reason)}"
         case events.DocumentsWritten(_, missing):
-            if missing:
-                return f"{phase}: documents committed, missing: {', '.join(missing)}"
-            return f"{phase}: documents committed"
+            line = f"{phase}: documents written"
+            if event.documents:
+                line = f"{phase}: plan written ({pluralize(event.documents, 'document')})"
+            return f"{line}, missing: {', '.join(missing)}" if missing else line
         case events.ScopeViolated(violations):
             return f"{phase}: {_shorten('; '.join(violations))}"
         case events.PackagesPlanned(packages, problems):
@@ -160,6 +163,13 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
             return ""
 
 
+def _verdict_line(phase: str, before: Feature | None, verdict: str) -> str:
+    """Render the verdict of a critic or reviewer; a writer's documents have their own line."""
+    names = {"challenge": "critic", "review": "review"}
+    role = before.open_job.role if before and before.open_job else ""
+    return f"{phase}: {names[role]}: {verdict}" if role in names else ""
+
+
 def _gate_line(before: Feature | None, after: Feature) -> str:
     """Render the outcome of a gate."""
     gate = gate_name((before or after).workflow.phase)
@@ -207,8 +217,8 @@ def render_package_event(package: str, event: package_events.AnyPackageEvent) ->
         case package_events.Validated(_, failures):
             names = ", ".join(failure.partition(":")[0] for failure in failures)
             if names:
-                return f"{package}: manifest failed: {names}"
-            return f"{package}: manifest passed"
+                return f"{package}: checks failed: {names}"
+            return f"{package}: checks passed{_reason_suffix(event.tests)}"
         case package_events.AttemptChecked():
             return f"{package}: attempt {event.attempt + 1} {_shorten(describe_attempt(event))}"
         case package_events.AttemptsCompared(best):
@@ -216,7 +226,7 @@ def render_package_event(package: str, event: package_events.AnyPackageEvent) ->
         case package_events.AttemptSelected(attempt):
             return f"{package}: attempt {attempt + 1} selected"
         case package_events.Reviewed(verdict):
-            return f"{package}: review verdict {verdict}"
+            return f"{package}: review: {verdict}"
         case package_events.PackagePublished(_, url):
             return f"{package}: pull request {url}"
         case package_events.PackagePullWaits(reason):
@@ -293,7 +303,7 @@ def _finding_lines(feature: Feature) -> Iterator[str]:
     """Yield the findings of this round's checks and reviewer that the user has to decide on."""
     reason = feature.workflow.reason
     findings = _REVIEW_MARKER.sub("", select_open_findings(feature))
-    lines = [line for line in findings.splitlines() if line.strip() and line.strip() not in reason]
+    lines = [line for line in findings.splitlines() if _LIST_MARK.sub("", line) not in reason]
     if lines:
         yield "  findings:"
         yield from (f"    {line}" for line in lines[:_MAX_FINDING_LINES])

@@ -91,6 +91,8 @@ class DocumentsWritten(FeatureEvent, frozen=True, tag="written"):
     missing: tuple[str, ...] = ()
     # True if nothing changed since the previous round, although it had findings to address
     unchanged: bool = False
+    # Number of the required documents that exist. 0 in journals written before it was counted
+    documents: int = 0
 
 
 class ScopeViolated(FeatureEvent, frozen=True, tag="strayed"):

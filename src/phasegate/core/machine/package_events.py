@@ -140,6 +140,8 @@ class Validated(PackageEvent, frozen=True, tag="validated"):
     questions: tuple[str, ...] = ()
     # Document with everything that was found out about the tests
     strength: str = ""
+    # Result of the test command in words
+    tests: str = ""
 
 
 class AttemptChecked(PackageEvent, frozen=True, tag="attempt-judged"):

@@ -11,12 +11,14 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from phasegate.core.text.finding import suggest_closest
 from phasegate.core.workflow.gate import GateOutcome, GateResult
 from phasegate.core.workflow.workflow_phases import (
     DESCRIPTION_NOUNS,
     UNMERGED_WORKFLOWS,
     find_phases_problem,
     gate_name,
+    split_phase_key,
 )
 
 
@@ -138,7 +140,8 @@ def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
     earlier = workflow.phases[: workflow.index]
     if phase not in earlier:
         if earlier:
-            hint = f"earlier phases: {', '.join(earlier)}"
+            near = suggest_closest(phase, [split_phase_key(key)[1] for key in earlier])
+            hint = f"earlier phases: {', '.join(earlier)}{near}"
         else:
             hint = "this is the first phase"
 

@@ -59,6 +59,7 @@ from phasegate.engine.steps.workplace import current_branch
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.storage.artifacts import list_features
 from phasegate.storage.lock import feature_lock, named_lock
+from phasegate.storage.repository_kind import find_repository
 from phasegate.storage.state_view import write_state_view
 from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
 from phasegate.workspace.refs import BRANCH_PREFIX
@@ -134,8 +135,15 @@ def start_workflow(
 
 
 def select_feature(project: Project, store: RunRecord, feature: str | None) -> str:
-    """Return the feature that an order is for: the requested one, or the only active one."""
+    """Return the feature that an order is for.
+
+    It is the requested one, else the only active one, else the one whose branch is checked out.
+    """
     workflows = read_workflows(store)
+    active = [one.feature for one in workflows if one.is_active]
+    if feature is None and len(active) > 1:
+        branch = find_repository(str(project.root)).branch or ""
+        feature = next((slug for slug in active if branch == f"feat/{slug}"), None)
     chosen = phase_transitions.choose_workflow(workflows, feature)
     if isinstance(chosen, Refusal):
         if workflows and not any(one.is_active for one in workflows):

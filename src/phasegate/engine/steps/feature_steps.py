@@ -237,9 +237,12 @@ class FeatureSteps:
             return feature.report
 
         start = find_fork_point(self._project.repository, feature.base, commit)
-        return gather_review_evidence(
-            self._project, self._branch.slug, feature.phase.key, start, commit
-        )
+        slug, phase = self._branch.slug, feature.phase.key
+        evidence = gather_review_evidence(self._project, slug, phase, start, commit)
+        # The user sees it too, before the merge
+        path = f"evidence/{slug}/{phase}-{feature.round}.md"
+        self._project.document_store.put(evidence.encode(), path)
+        return evidence
 
     def make_started_event(self, request: AgentRequest, assigned: JobAssignment) -> JobStarted:
         return JobStarted(assigned.job_id, request.role, assigned.agent, assigned.reviewed_commit)
@@ -336,6 +339,7 @@ class FeatureSteps:
                     head,
                     missing,
                     not feature.closing and self._has_same_files(head, feature.written_commit),
+                    documents=len(present),
                 ),
             ),
             trail_notes=notes.entries,

@@ -315,6 +315,7 @@ def validate_commit(
         check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM
     )
     failures = describe_failures(evidence)
+    ran_tests = (check.summary for check in evidence.checks if check.tests is not None)
     event = Validated(
         commit=commit,
         failures=failures,
@@ -327,6 +328,7 @@ def validate_commit(
         alike=failure_key("\n".join(failures)) if failures else "",
         questions=questions,
         strength=strength_document,
+        tests=next(ran_tests, ""),
     )
 
     return event, StepResult(

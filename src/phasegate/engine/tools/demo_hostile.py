@@ -43,7 +43,7 @@ HOSTILE_AGENTS = (
     ),
     HostileAgent("WP02", "a liar that claims 42 passing tests", "two.py", "tests failed"),
     HostileAgent("WP03", "an agent that leaves its file scope", "three.py", "File scope violation"),
-    HostileAgent("WP04", "a sleeper", "four.py", "out of time"),
+    HostileAgent("WP04", "a sleeper", "four.py", "timed out"),
     HostileAgent("WP05", "a crasher", "five.py", "signal"),
     HostileAgent(
         "WP06",

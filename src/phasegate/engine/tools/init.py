@@ -16,6 +16,7 @@ from phasegate.core.detection.init_files import (
     find_harness_rows,
     list_commands,
     list_conventions,
+    render_agents,
     render_config,
     render_project_description,
 )
@@ -109,7 +110,11 @@ def prepare_repository(start: str, environ: Mapping[str, str]) -> InitResult:
         ) from error
 
     return InitResult(
-        repository.root, files, tuple(_collect_notes(repository, agents)), agents, facts.kind
+        repository.root,
+        files,
+        tuple(_collect_notes(repository, agents, facts.programs)),
+        agents,
+        facts.kind,
     )
 
 
@@ -203,6 +208,9 @@ def _write_missing_files(
     if project == PROJECT_PATH and os.path.lexists(f"{repository.root}/{SEED_PROJECT_PATH}"):
         project = SEED_PROJECT_PATH
     config = _write_if_missing(repository.root, CONFIG_PATH, lambda: render_config(facts))
+    if config.outcome == "kept" and not agents and facts.programs:
+        # Installed since the last time: show what to add, and change nothing
+        config = InitFile(CONFIG_PATH, "kept", render_agents(facts))
     with open(_PROJECT_TEMPLATE, encoding="utf-8") as file:
         template = file.read()
 
@@ -285,7 +293,9 @@ def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> Ini
     return InitFile(name, "written", text)
 
 
-def _collect_notes(repository: RepositoryInfo, agents: tuple[str, ...]) -> Iterator[InitNote]:
+def _collect_notes(
+    repository: RepositoryInfo, agents: tuple[str, ...], programs: tuple[str, ...]
+) -> Iterator[InitNote]:
     if not repository.has_commits:
         yield InitNote(
             "there are no commits yet", "create one before the first run: git add -A && git commit"
@@ -296,7 +306,12 @@ def _collect_notes(repository: RepositoryInfo, agents: tuple[str, ...]) -> Itera
             "choose one: git switch BRANCH",
         )
 
-    if not agents:
+    if not agents and programs:
+        yield InitNote(
+            f"{', '.join(programs)}: installed, but {CONFIG_PATH} configures no agent",
+            f"add the lines above to {CONFIG_PATH}",
+        )
+    elif not agents:
         names = ", ".join(row.program for row in INSTALLABLE_HARNESSES.values())
         yield InitNote(
             f"no agent program was found on PATH ({names})",

@@ -58,5 +58,11 @@ def summarize_checks(checks: Iterable[CheckLine]) -> Iterator[str]:
         yield f"{len(passed)} checks passed: {', '.join(passed)}"
 
 
+def find_test_check(checks: Iterable[CheckLine]) -> CheckLine | None:
+    """Return the check that ran the tests; None without one."""
+    found = (check for check in checks if check.name == "test" and check.outcome != "not asked for")
+    return next(found, None)
+
+
 def _before_note(check: CheckLine) -> str:
     return f"; before the work: {check.before}" if check.before else ""

@@ -7,12 +7,21 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from phasegate.core.display.event_lines import list_allowed_orders, select_open_findings
+from phasegate.core.display.next_steps import next_steps
 from phasegate.core.display.status import FeatureCard, PhaseCard, derive_standing
 from phasegate.core.machine.feature_state import Feature
+from phasegate.core.workflow.phase_transitions import build_own_state, build_state_view
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.journal.entries import StepTimed
+from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
-from phasegate.engine.views.overview import PackageCard, feature_card, package_cards
+from phasegate.engine.views.overview import (
+    PackageCard,
+    feature_card,
+    package_cards,
+    require_reader,
+    unknown_feature_error,
+)
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import GateRow
 
@@ -234,3 +243,17 @@ def _collect_bars(
 def _add_seconds(moment: str, seconds: float) -> str:
     later = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
     return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_block_of_feature(
+    folder: str, slug: str, event: str | None, phase: str | None
+) -> str | None:
+    """Return the next-steps block of a feature by name, whichever is the active one."""
+    with require_reader(folder) as reader:
+        feature = read_feature(reader, slug)
+        if feature is None:
+            raise unknown_feature_error(slug, reader.features())
+
+    workflow = feature.workflow
+    state = build_state_view(workflow)
+    return next_steps(state, event, phase, own_state=build_own_state(workflow))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from phasegate.core.machine.feature_events import CommandsRan, Merged
+from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_events import Reviewed, first_finding
 from phasegate.core.paths.glob import compile_any
 from phasegate.core.plan.trace import RequirementTrace
@@ -17,15 +18,21 @@ from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.spending import Spending, format_spending
 from phasegate.engine.journal.package import read_planned_packages
 from phasegate.engine.project.project import Project
-from phasegate.engine.views.check_lines import CheckLine, parse_check_lines, summarize_checks
+from phasegate.engine.views.check_lines import (
+    CheckLine,
+    find_test_check,
+    parse_check_lines,
+    summarize_checks,
+)
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
-from phasegate.engine.views.job import read_evidence
+from phasegate.engine.views.job import MAX_EVIDENCE_CHARS, read_evidence
 from phasegate.engine.views.overview import PackageCard, package_cards
 from phasegate.engine.views.refused import RefusedChange, list_refused_changes
 from phasegate.engine.views.strength import read_strength
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
+from phasegate.files import read_regular_file
 from phasegate.storage.reader import StoreReader
 from phasegate.workspace.commit_log import diff_changes, list_changed_files
 from phasegate.workspace.refs import BRANCH_PREFIX
@@ -98,6 +105,10 @@ class DecisionGrounds(NamedTuple):
     agent_runs: int
     # What each allowed order does
     effects: dict[str, str]
+    # Checks of the whole change, if they ran
+    whole: tuple[CheckLine, ...] = ()
+    # Changes, tests, requirements and cost, in one line each; only before a merge
+    summary: tuple[str, ...] = ()
 
 
 def decision_grounds(project: Project, reader: StoreReader, slug: str) -> DecisionGrounds:
@@ -120,8 +131,10 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     packages = tuple(_package_grounds(project, reader, slug, events))
     blocked = [package.id for package in packages if package.state == "BLOCKED"]
     effects = {name: ORDERS[name].effect for name in now.orders if name in ORDERS}
+    if kind == "run":
+        effects = {"run": "continue from here", **effects}
 
-    return DecisionGrounds(
+    grounds = DecisionGrounds(
         feature=slug,
         request=feature.description,
         asked=question,
@@ -141,6 +154,70 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
         agent_runs=len(reader.jobs(slug)),
         effects=effects,
     )
+    if kind != "complete":
+        return grounds
+
+    grounds = grounds._replace(whole=_read_whole_checks(project, feature, events, packages))
+    return grounds._replace(summary=tuple(_summarize(grounds)))
+
+
+def _read_whole_checks(
+    project: Project,
+    feature: Feature,
+    events: list[StreamEvent],
+    packages: tuple[PackageGrounds, ...],
+) -> tuple[CheckLine, ...]:
+    """Return the checks of the whole change.
+
+    The last review has them for its tree, else the last phase that ran the tests. A single package
+    is the whole change.
+    """
+    workflow = feature.workflow
+    name = f"{workflow.phase}-{feature.round}.md"
+    path = project.location.data_folder / "evidence" / workflow.feature / name
+    content = read_regular_file(path, MAX_EVIDENCE_CHARS)
+    candidates = [parse_check_lines(content.decode("utf-8", "replace"))] if content else []
+    candidates += [
+        parse_check_lines(event.event.findings)
+        for event in reversed(events)
+        if isinstance(event.event, CommandsRan)
+    ]
+    if len(packages) == 1:
+        candidates.append(packages[0].checks)
+    with_tests = (checks for checks in candidates if find_test_check(checks))
+    return next(with_tests, ())
+
+
+def _summarize(grounds: DecisionGrounds) -> Iterator[str]:
+    """Yield the answers to what a user asks first: changes, tests, requirements and cost."""
+    added = sum(file.added for file in grounds.files)
+    deleted = sum(file.deleted for file in grounds.files)
+    yield f"changes: {pluralize(len(grounds.files), 'file')}, +{added} -{deleted}"
+
+    test = find_test_check(grounds.whole)
+    if test is None:
+        yield "tests: none ran on the whole change"
+    else:
+        before = f"; before: {test.before}" if test.before else ""
+        outcome = "" if test.outcome == "passed" else f"{test.outcome.upper()} - "
+        yield f"tests: {outcome}{test.counts or test.summary}{before}"
+
+    untested = [one.id for one in grounds.requirements if not one.tests]
+    count = pluralize(len(grounds.requirements), "requirement")
+    if untested:
+        yield f"requirements: {count}, without a test: {', '.join(untested)}"
+    elif grounds.requirements:
+        yield f"requirements: {count}, each with a test"
+    else:
+        yield "requirements: none traced"
+    yield f"cost: {_describe_cost(grounds)}"
+
+
+def _describe_cost(grounds: DecisionGrounds) -> str:
+    runs = pluralize(grounds.agent_runs, "agent run")
+    if not any(grounds.spent):
+        return f"{runs}; the agents reported neither tokens nor cost"
+    return f"{runs}, {format_spending(grounds.spent)}"
 
 
 def _seconds_since(ts: str) -> int:
@@ -257,6 +334,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
         yield f"  request: {grounds.request}"
 
     yield ""
+    yield from _render_section("In short", [*grounds.summary])
     yield from _render_section("Refused changes", _render_refused(grounds))
     yield from _render_section("Findings", _render_findings(grounds))
     yield from _render_section("Weakest evidence", _render_doubts(grounds))
@@ -264,11 +342,17 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
     yield from _render_section("Packages", map(_render_package, grounds.packages))
     yield from _render_section("Checks", _render_checks(grounds))
     yield from _render_section("Requirements", _render_requirements(grounds))
-    runs = pluralize(grounds.agent_runs, "agent run")
-    yield from _render_section("Cost", [f"{runs}, {format_spending(grounds.spent)}"])
-    yield from _render_section(
-        "You can", [f"{name}: {effect}" for name, effect in grounds.effects.items()]
-    )
+    yield from _render_section("Cost", [_describe_cost(grounds)])
+    yield from _render_section("You can", _render_effects(grounds))
+
+
+def _render_effects(grounds: DecisionGrounds) -> Iterator[str]:
+    """Yield each allowed command with what it does, the one that continues first."""
+    placeholders = {"back": " PHASE WHY", "resolve": " HOW", "escalate": " WHY", "cancel": " WHY"}
+    names = sorted(grounds.effects, key=lambda name: name not in ("complete", "resolve", "run"))
+    for name in names:
+        command = f"phasegate {name}{placeholders.get(name, '')}"
+        yield f"{command}: {grounds.effects[name]}"
 
 
 def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
@@ -332,6 +416,7 @@ def _render_doubts(grounds: DecisionGrounds) -> Iterator[str]:
 
 def _render_checks(grounds: DecisionGrounds) -> Iterator[str]:
     yield from grounds.checks
+    yield from (f"the whole change: {line}" for line in summarize_checks(grounds.whole))
     for package in grounds.packages:
         yield from (f"{package.id}: {line}" for line in summarize_checks(package.checks))
 

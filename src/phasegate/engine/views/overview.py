@@ -32,7 +32,7 @@ from phasegate.core.text.light_json import parse_json
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.journal.questions import AgentQuestion, read_all_open_questions
 from phasegate.engine.project.active_state import read_active_state
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, PhasegateError
 from phasegate.files import read_regular_file
 from phasegate.storage.location import locate_repository, state_home
 from phasegate.storage.lock_holder import (
@@ -46,6 +46,7 @@ from phasegate.storage.lock_holder import (
 # Re-exported for interfaces
 from phasegate.storage.reader import StoreReader as StoreReader
 from phasegate.storage.reader import open_store_reader
+from phasegate.storage.repository_kind import find_repository
 from phasegate.storage.rows import JobRow as JobRow
 from phasegate.storage.rows import PackageRow, WorkflowRow
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from phasegate.engine.views.claims import AgentClaims
     from phasegate.engine.views.feature import FeatureView
 
+BRANCH_OF_FEATURE = "feat/"
 # In the user's state directory while a board runs
 BOARD_FILE = "board.json"
 STATES_IN_WORK = ("DOING", "FOR_REVIEW")
@@ -266,6 +268,20 @@ def resolve_feature(folder: str, wanted: str) -> str:
         )
 
     return matches[0] if matches else wanted
+
+
+def find_branch_feature(folder: str) -> str | None:
+    """Return the active feature whose branch is checked out; None if it is another branch."""
+    try:
+        branch = find_repository(folder).branch or ""
+        reader = open_reader(folder) if branch.startswith(BRANCH_OF_FEATURE) else None
+    except PhasegateError:
+        return None
+
+    slug = branch.removeprefix(BRANCH_OF_FEATURE)
+    rows = reader.workflows() if reader else ()
+    is_active = any(row.feature == slug and row.stage not in ENDED_STAGE_NAMES for row in rows)
+    return slug if is_active else None
 
 
 def build_overview(reader: StoreReader | None, folder: str, feature: str | None = None) -> Overview:
@@ -631,7 +647,8 @@ def _select_workflow(
         if (card.feature == feature if feature else card.stage not in ENDED_STAGE_NAMES)
     ]
     if chosen:
-        return chosen[0]
+        on_branch = find_branch_feature(folder) if len(chosen) > 1 else None
+        return next((card for card in chosen if card.feature == on_branch), chosen[0])
     if reader and reader.location.fleet_copy:
         return None
 

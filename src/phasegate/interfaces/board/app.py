@@ -423,6 +423,7 @@ def _show_feature(board: Board, request: Request) -> Response:
                     is_working=is_working,
                     since=view.lines[-1].ts if view.lines else "",
                     has_refused=bool(grounds and grounds.refused),
+                    summary=grounds.summary if grounds else (),
                 ),
                 "grounds": grounds,
                 "seen": seen,

@@ -12,7 +12,7 @@ from phasegate.engine.views.spending import FeatureTile, SpendingView, SpentBy
 from phasegate.interfaces.html.environment import build_path
 from phasegate.interfaces.html.feature import FeaturePage, build_feature_page
 
-MAX_TILES = 50
+MAX_TILES = 20
 MAX_EVENT_LINES = 40
 # Label of each order's button, and the question before the order is given
 _ORDER_BUTTONS = {
@@ -73,6 +73,8 @@ class Decision(NamedTuple):
     since: str = ""
     # The page shows refused changes with their own buttons
     has_refused: bool = False
+    # Changes, tests, requirements and cost, before a merge
+    summary: tuple[str, ...] = ()
 
 
 def build_decision(
@@ -84,6 +86,7 @@ def build_decision(
     with_link: bool = False,
     since: str = "",
     has_refused: bool = False,
+    summary: tuple[str, ...] = (),
 ) -> Decision | None:
     """Return the decision box of a feature; None if the feature has ended."""
     if status.standing == "ended":
@@ -121,6 +124,7 @@ def build_decision(
         with_link=with_link,
         since=since,
         has_refused=has_refused,
+        summary=summary,
     )
 
 

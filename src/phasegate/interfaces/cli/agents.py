@@ -30,9 +30,10 @@ _UNTESTED_NOTE = "untested with Phasegate"
 
 
 @click.group(cls=Group, invoke_without_command=True)
+@click.option("--all", "everything", is_flag=True, help="Show programs that are not installed.")
 @json_option
 @click.pass_context
-def agents(ctx: click.Context, as_json: bool) -> int | None:
+def agents(ctx: click.Context, everything: bool, as_json: bool) -> int | None:
     """Show each agent: its program, version, roles and sandbox level, and what is missing.
 
     Only the names of keys and sign-in files are read. Exit 0: at least one can be started.
@@ -50,7 +51,7 @@ def agents(ctx: click.Context, as_json: bool) -> int | None:
         surveys = survey_agents(load_folder_config(current_folder()))
 
     data = {"agents": [_as_data(agent) for agent in surveys]}
-    print_result(data, "\n".join(_format_agents(surveys)), as_json)
+    print_result(data, "\n".join(_format_agents(surveys, everything=everything)), as_json)
     if any(agent.can_start for agent in surveys):
         return 0
 
@@ -87,13 +88,19 @@ def _as_data(agent: AgentSurvey) -> dict[str, object]:
     return {**agent._asdict(), "missing": [missing._asdict() for missing in agent.missing]}
 
 
-def _format_agents(agents: Sequence[AgentSurvey]) -> Iterator[str]:
-    for agent in agents:
+def _format_agents(agents: Sequence[AgentSurvey], *, everything: bool) -> Iterator[str]:
+    shown = [agent for agent in agents if everything or agent.path or agent.configured]
+    for agent in shown:
         state = "can be started" if agent.can_start else "cannot be started"
         configured = "" if agent.configured else ", not configured"
         yield make_printable(f"{agent.name}  ({agent.harness}{configured})  {state}")
         for name, text in _list_facts(agent):
             yield make_printable(f"    {name:<9} {text}")
+
+    absent = [agent.name for agent in agents if agent not in shown]
+    if absent:
+        yield make_printable(f"not installed: {', '.join(absent)}")
+        yield "    how to install and sign in: phasegate agents --all"
 
     gaps_by_level = {
         agent.sandbox: agent.sandbox_gaps

@@ -70,6 +70,16 @@ def list_feature_slugs() -> Iterable[str]:
     return [slug for slug in _open_reader().features() if slug[:1].isdigit()]
 
 
+def list_phase_keys() -> Iterable[str]:
+    """List the phases of all recorded workflows."""
+    return [key for row in _open_reader().workflows() for key in row.phases.split()]
+
+
+def list_subjects() -> Iterable[str]:
+    """List what `show` takes: packages, phases and features."""
+    return [*list_package_ids(), *list_phase_keys(), *list_feature_slugs()]
+
+
 def list_package_ids() -> Iterable[str]:
     """List the ids of all recorded packages."""
     reader = _open_reader()

@@ -299,10 +299,16 @@ def _suggest_command(name: str) -> str:
     epilog=EPILOG,
 )
 @click.version_option(package_name="phasegate", message=f"phasegate %(version)s\n{AGILEPLUS_NOTE}")
+@click.option("--feature", metavar="SLUG", help="The feature, for every command that takes one.")
 @click.option("-v", "--verbose", is_flag=True, help="Print debug messages to stderr.")
 @click.pass_context
-def app(ctx: click.Context, verbose: bool) -> int | None:
+def app(ctx: click.Context, feature: str | None, verbose: bool) -> int | None:
     """Run features through phases and gates: coding agents do the work, evidence decides."""
+    if feature:
+        from phasegate.interfaces.cli.render import FEATURE_KEY
+
+        ctx.meta[FEATURE_KEY] = feature
+
     if verbose:
         import logging
 

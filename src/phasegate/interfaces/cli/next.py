@@ -6,7 +6,9 @@ import click
 
 from phasegate.core.answer.block import parse_menu
 from phasegate.core.display.next_steps import EVENTS
-from phasegate.interfaces.cli.render import json_option, print_result
+from phasegate.engine.views.feature import read_block_of_feature
+from phasegate.interfaces.cli.options import feature_option
+from phasegate.interfaces.cli.render import current_folder, json_option, print_result
 from phasegate.interfaces.fast_path.next import HOOK_FORMATS, format_for_hook, read_current_block
 
 
@@ -16,6 +18,7 @@ from phasegate.interfaces.fast_path.next import HOOK_FORMATS, format_for_hook, r
     metavar="KEY",
     help="Print the block of this phase, for example 03-architecture, or discover.",
 )
+@feature_option
 @click.option("--event", type=click.Choice(EVENTS), help="Print the block of this event.")
 @click.option(
     "--as",
@@ -24,7 +27,9 @@ from phasegate.interfaces.fast_path.next import HOOK_FORMATS, format_for_hook, r
     help="Format the block for the hook of an agent program.",
 )
 @json_option
-def next_(phase: str | None, event: str | None, form: str | None, as_json: bool) -> None:
+def next_(
+    phase: str | None, feature: str | None, event: str | None, form: str | None, as_json: bool
+) -> None:
     """Print the suggested next steps of the active workflow, and nothing else.
 
     Without options: the block of the current phase, or nothing if no workflow is active.
@@ -34,11 +39,15 @@ def next_(phase: str | None, event: str | None, form: str | None, as_json: bool)
       phasegate next
       phasegate next --phase 03-architecture
       phasegate next --event gate-passed
+      phasegate next --feature 001
     """
     if phase is not None and event is not None:
         raise click.UsageError("--phase cannot be combined with --event.")
 
-    block = read_current_block(event, phase)
+    if feature:
+        block = read_block_of_feature(str(current_folder()), feature, event, phase)
+    else:
+        block = read_current_block(event, phase)
     if block and form and not as_json:
         block = format_for_hook(block, form)
 

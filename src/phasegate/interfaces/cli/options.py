@@ -17,6 +17,7 @@ from phasegate.interfaces.cli.completion_values import (
 )
 from phasegate.interfaces.cli.live_display import show_waiting
 from phasegate.interfaces.cli.render import (
+    FEATURE_KEY,
     FLEET_COPY_KEY,
     FLEET_ORDER_KEY,
     FreeText,
@@ -31,8 +32,11 @@ def resolve_feature_callback(
 ) -> str | None:
     """Resolve the prefix of a feature name to the full slug.
 
+    `--feature` may also come before the command.
+
     A prefix for an order to the fleet is resolved in the record of the fleet.
     """
+    value = value or ctx.meta.get(FEATURE_KEY)
     if value and FLEET_ORDER_KEY not in ctx.meta:
         return resolve_feature(str(current_folder()), value)
     return value

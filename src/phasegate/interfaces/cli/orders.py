@@ -22,9 +22,14 @@ from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import follow_feature
-from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
+from phasegate.errors import ConfigError
+from phasegate.interfaces.cli.completion_values import (
+    complete_from,
+    list_agent_names,
+    list_phase_keys,
+)
 from phasegate.interfaces.cli.live_display import show_waiting
-from phasegate.interfaces.cli.options import feature_option, fleet_order_option, reason_option
+from phasegate.interfaces.cli.options import feature_option, fleet_order_option
 from phasegate.interfaces.cli.progress import ProgressPrinter
 from phasegate.interfaces.cli.render import FreeText, json_option, print_result
 from phasegate.interfaces.cli.run import run_and_report, show_fleet_run
@@ -220,7 +225,7 @@ def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("phase")
+@click.argument("phase", shell_complete=complete_from(list_phase_keys))
 @click.argument("why", type=FreeText())
 @feature_option
 @_fleet_option
@@ -241,18 +246,26 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
 
 
 @click.command()
-@reason_option
+@click.argument("why", type=FreeText(), required=False)
+@click.option("--reason", metavar="TEXT", type=FreeText(), help="The same as WHY.")
 @feature_option
 @_fleet_option
 @json_option
-def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
+def cancel(
+    why: str | None, reason: str | None, feature: str | None, fleet: bool, as_json: bool
+) -> int:
     """Cancel the workflow without a merge. Its branches are kept and listed.
 
     \b
     Examples:
+      phasegate cancel "the customer has changed their mind"
       phasegate cancel --reason "the customer has changed their mind"
     """
-    order = OrderRequest("cancel", reason)
+    reasons = [*filter(None, (why, reason))]
+    if len(reasons) != 1:
+        raise ConfigError("give one reason; it is recorded", 'phasegate cancel "why"')
+
+    order = OrderRequest("cancel", reasons[0])
     if fleet:
         return _send_order_to_fleet(feature, as_json, order)
 

@@ -19,6 +19,8 @@ from phasegate.errors import ConfigError
 FLEET_COPY_KEY = "phasegate.fleet"
 # Key in the context of a command: it is set for an order to the fleet.
 FLEET_ORDER_KEY = "phasegate.fleet-order"
+# In the context: `--feature` before the command
+FEATURE_KEY = "phasegate.feature"
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -11,7 +11,7 @@ from phasegate.engine.views.overview import require_reader
 from phasegate.engine.views.report import report_view
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.interfaces.cli.completion_values import complete_from, list_feature_slugs
-from phasegate.interfaces.cli.options import fleet_view_option
+from phasegate.interfaces.cli.options import fleet_view_option, resolve_feature_callback
 from phasegate.interfaces.cli.render import (
     current_folder,
     json_option,
@@ -21,7 +21,9 @@ from phasegate.interfaces.cli.render import (
 
 
 @click.command()
-@click.argument("feature", shell_complete=complete_from(list_feature_slugs))
+@click.argument(
+    "feature", callback=resolve_feature_callback, shell_complete=complete_from(list_feature_slugs)
+)
 @click.option(
     "-o",
     "--output",

@@ -22,6 +22,7 @@ from phasegate.engine.views.overview import (
     AttemptView,
     JobRow,
     StoreReader,
+    find_branch_feature,
     list_waiting_features,
     require_reader,
     resolve_feature,
@@ -41,7 +42,7 @@ from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.completion_values import (
     PackageIdParam,
     complete_from,
-    list_package_ids,
+    list_subjects,
 )
 from phasegate.interfaces.cli.live_display import format_clock
 from phasegate.interfaces.cli.options import feature_option, fleet_view_option
@@ -82,7 +83,7 @@ def _add_part_options(command: click.Command) -> click.Command:
     type=PackageIdParam(),
     metavar="[WPnn|PHASE|JOB|FEATURE|FR-X]",
     default="",
-    shell_complete=complete_from(list_package_ids),
+    shell_complete=complete_from(list_subjects),
 )
 @click.option("--role", metavar="ROLE", help="With a part: of the last agent in this role.")
 @click.option("--round", "round_", type=int, metavar="N", help="With a part: of this round.")
@@ -216,6 +217,7 @@ def _find_feature(reader: StoreReader, subject: str, feature: str | None) -> str
         named = resolve_feature(str(current_folder()), subject)
         return named if named in reader.features() else ""
 
+    feature = feature or find_branch_feature(str(current_folder()))
     if feature:
         return feature
 

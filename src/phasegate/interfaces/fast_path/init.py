@@ -49,7 +49,7 @@ def _format_setup(setup: InitResult) -> str:
 
 def _format_next_step(setup: InitResult) -> str:
     if setup.notes:
-        return "Prepared. Before the first run, see below."
+        return f"Prepared. Before the first run: {escape_unprintable(setup.notes[0].what)}"
     return "Prepared. Review and commit both files. Then run the checks: phasegate check"
 
 

@@ -293,7 +293,7 @@ def _iter_ticks(axis: TimeAxis, *, with_dates: bool) -> Iterator[tuple[float, st
                 last_position = position
                 label = _format_elapsed(number * step)
                 if with_dates:
-                    label = _format_date(start + number * step)
+                    label = _format_date(start + number * step, step)
                 yield _to_x(position), label
             number += 1
 
@@ -311,8 +311,10 @@ def _find_unfolded_spans(axis: TimeAxis) -> list[tuple[float, float]]:
     return [*zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _format_date(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).astimezone().strftime("%b %d %H:%M")
+def _format_date(time_s: float, step_s: int) -> str:
+    """Format a local time so that ticks which are `step_s` apart differ."""
+    pattern = "%b %d %H:%M" if step_s >= _MINUTE_S else "%H:%M:%S"
+    return datetime.fromtimestamp(time_s).astimezone().strftime(pattern)
 
 
 def _format_elapsed(seconds: int) -> str:

@@ -12,6 +12,7 @@ from phasegate.core.text.visible import escape_unprintable
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+[.)])\s+(.*)")
 _FENCE = re.compile(r"\s*(```|~~~)")
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
@@ -21,7 +22,7 @@ _TOP_LEVEL = 3
 
 def render_markdown(text: str) -> Markup:
     """Render headings, lists, tables and code; HTML in the text is shown, not interpreted."""
-    visible = escape_unprintable(_COMMENT.sub("", text), keep="\n\t")
+    visible = escape_unprintable(_COMMENT.sub("", _FRONT_MATTER.sub("", text)), keep="\n\t")
     return Markup("\n").join(_render_blocks(visible.splitlines()))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from phasegate import __version__
-from phasegate.core.text.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from phasegate.core.text.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from phasegate.errors import PhasegateError
 from phasegate.interfaces.mcp.elicitation import Elicitor, McpClient
 from phasegate.interfaces.mcp.jsonrpc import Call, JsonObject, McpError
@@ -70,7 +70,11 @@ class McpServer:
         if method is None:
             raise McpError(METHOD_NOT_FOUND, f"there is no method {call.method}")
 
-        result = method(call, client)
+        try:
+            result = method(call, client)
+        except PhasegateError as error:
+            # Such as a store that was recorded on another machine
+            raise McpError(INTERNAL_ERROR, f"{error.message}; {error.hint}") from error
         if client.is_modern:
             return _add_modern_fields(call.method, result)
 

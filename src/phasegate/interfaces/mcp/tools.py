@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from phasegate.core.plan.trace import render_trace
-from phasegate.core.text.jsonrpc import INVALID_PARAMS
 from phasegate.core.text.light_json import to_plain_data
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
@@ -38,7 +37,8 @@ from phasegate.engine.views.trace import choose_feature, trace_feature
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.interfaces.mcp.decide import handle_decide
 from phasegate.interfaces.mcp.elicitation import Elicitor, InputRequired
-from phasegate.interfaces.mcp.jsonrpc import JsonObject, McpError
+from phasegate.interfaces.mcp.hints import reword_hint
+from phasegate.interfaces.mcp.jsonrpc import JsonObject
 from phasegate.interfaces.mcp.tool_arguments import (
     ArtifactArguments,
     DecideArguments,
@@ -100,11 +100,25 @@ class McpTool(NamedTuple):
 
         return {
             "name": self.name,
+            "title": TITLES[self.name],
             "description": self.description,
             "inputSchema": schema,
             "outputSchema": output,
             "annotations": hints,
         }
+
+
+# Shown to users by clients
+TITLES = {
+    "status": "Show the state of features",
+    "wait": "Wait for events",
+    "explain": "Explain a decision or a job",
+    "start": "Start a feature",
+    "run": "Run a feature",
+    "stop": "Stop a run",
+    "decide": "Give a decision of the user",
+    "artifact": "Read or write a document",
+}
 
 
 def call_tool(
@@ -117,7 +131,10 @@ def call_tool(
     try:
         given = read_value(arguments, tool.arguments_type)
     except msgspec.ValidationError as error:
-        raise McpError(INVALID_PARAMS, f"{tool.name}: {error}") from error
+        # The specification wants a tool error, so that the model can correct it
+        fields = msgspec.structs.fields(tool.arguments_type)
+        names = ", ".join(field.name for field in fields)
+        return _make_tool_error(f"{tool.name}: {error}", f"the arguments are: {names or 'none'}")
 
     try:
         if feature := getattr(given, "feature", ""):
@@ -129,11 +146,15 @@ def call_tool(
     except InputRequired as required:
         return required.result
     except PhasegateError as error:
-        text = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
-        return {"content": [{"type": "text", "text": text}], "isError": True}
+        return _make_tool_error(error.message, reword_hint(error.hint or ""))
 
     text = msgspec.json.encode(found).decode()
     return {"content": [{"type": "text", "text": text}], "structuredContent": found}
+
+
+def _make_tool_error(message: str, hint: str) -> JsonObject:
+    text = f"{message}\nhint: {hint}" if hint else message
+    return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
 # --- views

@@ -10,6 +10,7 @@ from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.display.event_lines import (
     EventText,
     render_event,
+    render_package_event,
     render_stop_summary,
     select_open_findings,
 )
@@ -39,7 +40,7 @@ from phasegate.core.machine.feature_events import (
 )
 from phasegate.core.machine.feature_machine import apply_feature_event
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.machine.package_events import JobEndKind
+from phasegate.core.machine.package_events import JobEndKind, Reviewed, Validated
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import PhaseWork
@@ -112,6 +113,24 @@ def test_each_event_of_the_lifecycle_is_told_with_one_block_and_no_other_is() ->
         "GATE-01 PASSED",
     ]
     assert "merged into main at 0123456789ab" in [one.line for one in heard]
+
+
+def test_lines_say_what_happened_in_plain_words() -> None:
+    written = DocumentsWritten("c", documents=3)
+    lines = [one.line for one in told(*WRITE[:2], written, *judged(Verdict.NEEDS_REVISION))]
+    assert lines[1:] == [
+        "01-requirements: round 1, plan by ann",
+        "",
+        "01-requirements: plan written (3 documents)",
+        "01-requirements: round 1, challenge by bob",
+        "01-requirements: critic: NEEDS_REVISION",
+        "GATE-01 FAILED: the verdict is NEEDS_REVISION",
+    ]
+    passed = Validated("c", tests="3 tests ran and passed (unittest)")
+    assert render_package_event("WP01", passed) == (
+        "WP01: checks passed: 3 tests ran and passed (unittest)"
+    )
+    assert render_package_event("WP01", Reviewed(Verdict.PASS)) == "WP01: review: PASS"
 
 
 @pytest.mark.demand("N7.e", "N7.h")

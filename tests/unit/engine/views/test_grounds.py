@@ -96,6 +96,8 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
                 spent=Spending(tokens=1200, cost_usd=0.5),
                 agent_runs=4,
                 effects={"complete": "archive the feature and MERGE it"},
+                whole=parse_check_lines(EVIDENCE),
+                summary=("tests: 7 passed; before: 5 passed",),
             )
         )
     )
@@ -110,7 +112,9 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "WP01: test: 7 passed",
         "FR-1  Say goodbye\n      WP01; tests: test_a.py",
         "4 agent runs, 0.50 USD, 1 200 tokens",
-        "complete: archive the feature and MERGE it",
+        "phasegate complete: archive the feature and MERGE it",
+        "In short:\n  tests: 7 passed; before: 5 passed\n",
+        "the whole change: test: 7 tests ran and passed (pytest); before the work: 5 passed",
     ):
         assert expected in text
 
