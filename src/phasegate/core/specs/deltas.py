@@ -16,6 +16,7 @@ revision by now was changed since: nothing is applied, and both texts are report
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
@@ -32,6 +33,7 @@ from phasegate.core.specs.spec_file import (
     Scenario,
     compute_revision,
     find_prose_lines,
+    parse_spec,
     read_sections,
     render_requirement,
     split_lines,
@@ -262,7 +264,10 @@ def _find_problem(
     code = message = ""
     lost = _find_lost_scenarios(found[1], delta) if found else []
     revision = compute_revision(found[1]) if found else ""
-    if delta.change is Change.ADDED:
+    if not _is_one_requirement(delta):
+        code = "bad-heading"
+        message = "its text has headings of other requirements or sections; use level 4 or below"
+    elif delta.change is Change.ADDED:
         if found:
             code = "exists"
             message = f"it exists already in {found[0]}; choose another id, or state it as modified"
@@ -278,6 +283,8 @@ def _find_problem(
             f"it was changed since: it starts from {delta.start}, "
             f"and the current text is {revision}"
         )
+    elif found[1].text and not delta.requirement.text and not _keeps_text(delta):
+        code, message = "lost-text", "the change would lose its text: state the whole new text"
     elif lost:
         code = "lost-scenario"
         message = (
@@ -298,12 +305,37 @@ def _find_problem(
     )
 
 
+def _is_one_requirement(delta: Delta) -> bool:
+    """Return whether the new text is read as this one requirement once it is written."""
+    new = delta.requirement
+    if delta.change is Change.REMOVED:
+        return True
+    try:
+        blocks = parse_spec(render_requirement(new)).blocks
+    except MalformedSpec:
+        return False
+    (*_, read) = blocks
+    is_same = len(blocks) == 1 and isinstance(read, CurrentRequirement) and read.id == new.id
+    return is_same and compute_revision(read) == compute_revision(new)
+
+
 def _find_lost_scenarios(old: CurrentRequirement, delta: Delta) -> list[str]:
-    is_kept = delta.change is Change.RENAMED and not _has_content(delta.requirement)
-    if delta.change is Change.REMOVED or is_kept:
+    """Return the scenarios that the new text does not have, or has only as a heading."""
+    if _keeps_text(delta):
         return []
-    kept = {*delta.dropped, *(one.name for one in delta.requirement.scenarios)}
-    return [one.name for one in old.scenarios if one.name not in kept]
+    new = delta.requirement.scenarios
+    names = Counter(one.name for one in old.scenarios) - Counter(one.name for one in new)
+    empty = {one.name for one in new if not one.text}
+    emptied = [one.name for one in old.scenarios if one.text and one.name in empty]
+    lost = dict.fromkeys((*names, *emptied))
+    return [name for name in lost if name not in delta.dropped]
+
+
+def _keeps_text(delta: Delta) -> bool:
+    """Return whether a change has no text of its own on purpose."""
+    if delta.change is Change.RENAMED:
+        return not _has_content(delta.requirement)
+    return delta.change is Change.REMOVED
 
 
 def _has_content(requirement: CurrentRequirement) -> bool:

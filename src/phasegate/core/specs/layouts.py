@@ -19,7 +19,13 @@ from phasegate.core.specs.spec_file import (
 
 _OPENSPEC_HEADING = re.compile(r"###\s+Requirement:\s*(.*?)\s*")
 _SPECKIT_ITEM = re.compile(r"\s*[-*]\s+\*\*((?:FR|NFR)-(?:[A-Z0-9]+-)*([0-9]{1,6}))\*\*:?\s*(.*)")
+# A row of a table of requirements: id, text, and the priority if there is one
+_SPECKIT_ROW = re.compile(
+    r"\s*\|\s*[*`]{0,2}((?:FR|NFR)-(?:[A-Z0-9]+-)*([0-9]{1,6}))[*`]{0,2}\s*\|(.+)\|\s*"
+)
+_SPECKIT_HEADING = re.compile(r"#{2,6}\s+((?:FR|NFR)-(?:[A-Z0-9]+-)*([0-9]{1,6}))[:.]?\s*(.*?)\s*")
 _KNOWN_ID = re.compile(rf"({REQUIREMENT_ID}):?\s*(.*)")
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
 _MAX_PARTS = 6
 _MAX_PART_CHARS = 24
 
@@ -59,10 +65,21 @@ def convert_speckit(text: str, capability: str) -> str:
     lines = split_lines(text)
     prefix = make_id_prefix(capability)
     for index in sorted(find_prose_lines(text)):
-        item = _SPECKIT_ITEM.fullmatch(lines[index])
-        if item:
-            lines[index] = f"\n### {prefix}-{item[2]}\n\n{item[3]}"
+        line = lines[index]
+        if heading := _SPECKIT_HEADING.fullmatch(line):
+            lines[index] = f"### {_qualify(prefix, heading)}: {heading[3]}".removesuffix(": ")
+        elif found := _SPECKIT_ITEM.fullmatch(line):
+            lines[index] = f"\n### {_qualify(prefix, found)}\n\n{found[3]}"
+        elif found := _SPECKIT_ROW.fullmatch(line):
+            cells = "\n\n".join(cell.strip() for cell in _CELL_BORDER.split(found[3]))
+            lines[index] = f"\n### {_qualify(prefix, found)}\n\n{cells}"
     return _normalise(lines)
+
+
+def _qualify(prefix: str, found: re.Match[str]) -> str:
+    """Return the id of a requirement with the name of its feature; NFR- stays."""
+    kind = found[1].partition("-")[0]
+    return f"{kind}{prefix.removeprefix('FR')}-{found[2]}"
 
 
 def _normalise(lines: Iterable[str]) -> str:
