@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.core.specs.gherkin import GHERKIN, split_gherkin
 from phasegate.core.specs.spec_file import (
     REQUIREMENT_ID,
     REVISION_CHARS,
@@ -33,7 +34,7 @@ from phasegate.core.test_strength.blocks import (
 _ID = re.compile(rf"(?<![\w-]){REQUIREMENT_ID}(?![\w-])")
 _SNAKE_ID = re.compile(r"(?<![a-z0-9])((?:fr|nfr)(?:_[a-z0-9]{1,24}){0,6}_[0-9]{1,6})(?![a-z0-9])")
 # What begins a line that is a comment. In other languages such a line may be code: `#define`, `*p`
-_HASH_COMMENTS = (".ex", ".exs", ".pl", ".py", ".r", ".rb", ".sh", ".toml", ".yaml", ".yml")
+_HASH_COMMENTS = (".ex", ".exs", GHERKIN, ".pl", ".py", ".r", ".rb", ".sh", ".toml", ".yaml", ".yml")
 _DASH_COMMENTS = (".hs", ".lua", ".sql")
 _WORD = re.compile(r"\w+")
 # A name of one or two letters says nothing about what a test uses
@@ -54,14 +55,23 @@ def find_named_tests(path: str, text: str) -> Iterator[NamedTest]:
     An id outside of any test stands for the whole file.
     """
     inside = set()
-    for block in split_tests(path, text):
-        target = f"{path}::{block.name.replace('.', '::')}"
-        for id_ in sorted(_find_ids(f"{block.name}\n{block.text}")):
+    for name, source in _list_tests(path, text):
+        for id_ in sorted(_find_ids(f"{name}\n{source}")):
             inside.add(id_)
-            yield NamedTest(id_, target, block.text)
+            yield NamedTest(id_, f"{path}::{name}", source)
 
     for id_ in sorted(_find_ids(text) - inside):
         yield NamedTest(id_, path, text)
+
+
+def _list_tests(path: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the source of each test, or of each scenario of a Gherkin file."""
+    if path.endswith(GHERKIN):
+        yield from split_gherkin(text)
+    else:
+        for block in split_tests(path, text):
+            name = block.name.replace(".", "::") if path.endswith(".py") else block.name
+            yield name, block.text
 
 
 def _find_ids(text: str) -> set[str]:
@@ -76,10 +86,7 @@ def extract_bound_text(target: str, text: str) -> str | None:
         return text
     if path.endswith(".py"):
         return dict(_find_python_symbols(text)).get(name)
-    for block in split_tests(path, text):
-        if block.name == name:
-            return block.text
-    return None
+    return next((text for found, text in _list_tests(path, text) if found == name), None)
 
 
 def hash_bound_text(text: str, path: str = "") -> str:

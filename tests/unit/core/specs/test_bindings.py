@@ -263,3 +263,81 @@ def test_the_result_of_another_test_is_not_taken() -> None:
     assert find_outcome("t/test_a.py", results) == "passed", "control"
     assert find_outcome("t/test_a.py::test_c", results) == "not run"
     assert find_outcome("test_ab.py::test_c", results) == "passed", "control"
+
+
+GHERKIN = """\
+@FR-AUTH-001
+Feature: Log in
+  Background:
+    Given a user
+
+  Scenario: Right password
+    When they log in
+    Then they see "Scenario: x"
+
+  @slow @FR-AUTH-002
+  Scenario Outline: Wrong password
+    Then it fails:
+      \"\"\"
+      @FR-AUTH-009
+      Scenario: not one
+      \"\"\"
+
+  Rule: Lock
+    @FR-AUTH-003
+    Example: Third time
+      Then it is locked
+"""
+
+
+def test_scenarios_of_gherkin_are_tests_of_the_requirements_in_their_tags() -> None:
+    found = find_named_tests("features/login.feature", GHERKIN)
+    named: dict[str, list[str]] = {}
+    for one in found:
+        named.setdefault(one.target.partition("::")[2], []).append(one.requirement)
+    assert named == {
+        "Right password": ["FR-AUTH-001"],
+        "Wrong password": ["FR-AUTH-001", "FR-AUTH-002", "FR-AUTH-009"],
+        "Third time": ["FR-AUTH-001", "FR-AUTH-003"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("they log in", "they sign in", {"Right password"}),
+        ("a user", "an admin", {"Right password", "Wrong password", "Third time"}),
+        ("it is locked", "it is open", {"Third time"}),
+        ("  Rule: Lock", "  # why\n\n  Rule: Lock", set[str]()),
+    ],
+)
+def test_a_scenario_drifts_with_its_steps_and_its_background(
+    old: str, new: str, changed: set[str]
+) -> None:
+    names = ("Right password", "Wrong password", "Third time")
+    path = "features/login.feature"
+    assert old in GHERKIN
+
+    def hash_all(text: str) -> list[str]:
+        return [hash_target(f"{path}::{name}", {path: text}) for name in names]
+
+    before, after = hash_all(GHERKIN), hash_all(GHERKIN.replace(old, new))
+    assert all(before)
+    pairs = zip(names, before, after, strict=True)
+    assert {name for name, one, other in pairs if one != other} == changed
+
+
+def test_a_title_of_javascript_with_a_full_stop_is_found_again() -> None:
+    text = "it('adds 1.5 FR-A-1', () => { expect(add(1, 0.5)).toBe(1.5) })"
+    (one,) = find_named_tests("a.test.js", text)
+    assert hash_target(one.target, {"a.test.js": text})
+
+
+def test_the_result_of_a_scenario_is_found_in_the_report_of_its_runner() -> None:
+    case = '<testcase classname="{}" name="Right password"/>'
+    target = "features/login.feature::Right password"
+    for owner in ("login.Log in", "features.login.Log in", "features/login.feature", "Log in"):
+        results = parse_junit(f"<testsuite>{case.format(owner)}</testsuite>")
+        assert find_outcome(target, results) == "passed", owner
+    other = parse_junit('<testsuite><testcase classname="x" name="Wrong password"/></testsuite>')
+    assert find_outcome(target, other) == "not run"
