@@ -423,6 +423,23 @@ def test_specifications_of_other_tools_are_imported_and_never_overwrite(tmp_path
     )
 
 
+@pytest.mark.demand("L1.e")
+def test_an_agent_can_check_a_proposed_change_before_it_asks_for_it(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    block = '<!-- sk:fr id="FR-BYE-001" change="modified" -->\n{}\n<!-- /sk:fr -->'
+    with McpClient(made.root) as client:
+
+        def check(body: str) -> str:
+            shown = client.tool("explain", what="proposal", text=block.format(body))
+            return str(shown["text"])
+
+        assert "PROBLEM FR-BYE-001: the change would lose: Ada" in check("Politely.")
+        good = check(CHANGED)
+        assert ("PROBLEM" in good, f'from="{START}"' in good) == (False, True)
+        assert "states no change" in client.refusal("explain", what="proposal")
+    assert made.git("status", "--porcelain") == ""
+
+
 CHANGE = """\
 ## ADDED Requirements
 

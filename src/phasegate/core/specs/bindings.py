@@ -34,7 +34,7 @@ from phasegate.core.test_strength.blocks import (
 _ID = re.compile(rf"(?<![\w-]){REQUIREMENT_ID}(?![\w-])")
 _SNAKE_ID = re.compile(r"(?<![a-z0-9])((?:fr|nfr)(?:_[a-z0-9]{1,24}){0,6}_[0-9]{1,6})(?![a-z0-9])")
 # What begins a line that is a comment. In other languages such a line may be code: `#define`, `*p`
-_HASH_COMMENTS = (".ex", ".exs", GHERKIN, ".pl", ".py", ".r", ".rb", ".sh", ".toml", ".yaml", ".yml")
+_HASH_COMMENTS = (".ex", ".exs", GHERKIN, ".pl", ".py", ".r", ".rb", ".sh", ".toml", ".yml")
 _DASH_COMMENTS = (".hs", ".lua", ".sql")
 _WORD = re.compile(r"\w+")
 # A name of one or two letters says nothing about what a test uses

@@ -261,13 +261,9 @@ def _find_problem(
     found: tuple[str, CurrentRequirement] | None,
 ) -> SpecProblem | None:
     """Return why a change cannot be applied to what was found."""
-    code = message = ""
-    lost = _find_lost_scenarios(found[1], delta) if found else []
+    code, message = _find_text_problem(found[1] if found else None, delta)
     revision = compute_revision(found[1]) if found else ""
-    if not _is_one_requirement(delta):
-        code = "bad-heading"
-        message = "its text has headings of other requirements or sections; use level 4 or below"
-    elif delta.change is Change.ADDED:
+    if delta.change is Change.ADDED:
         if found:
             code = "exists"
             message = f"it exists already in {found[0]}; choose another id, or state it as modified"
@@ -283,14 +279,6 @@ def _find_problem(
             f"it was changed since: it starts from {delta.start}, "
             f"and the current text is {revision}"
         )
-    elif found[1].text and not delta.requirement.text and not _keeps_text(delta):
-        code, message = "lost-text", "the change would lose its text: state the whole new text"
-    elif lost:
-        code = "lost-scenario"
-        message = (
-            f"the change would lose: {', '.join(lost)}; repeat each scenario, "
-            'or say "- Removes scenario: NAME"'
-        )
 
     if not code:
         return None
@@ -303,6 +291,26 @@ def _find_problem(
         current=render_requirement(found[1]) if found else "",
         proposed="" if delta.change is Change.REMOVED else render_requirement(proposed),
     )
+
+
+def _find_text_problem(old: CurrentRequirement | None, delta: Delta) -> tuple[str, str]:
+    """Return the code and the description of what is wrong with the new text; empty if nothing."""
+    if not _is_one_requirement(delta):
+        return (
+            "bad-heading",
+            "its text has headings of other requirements or sections; use level 4 or below",
+        )
+    if old is None or _keeps_text(delta):
+        return "", ""
+    if old.text and not delta.requirement.text:
+        return "lost-text", "the change would lose its text: state the whole new text"
+    if lost := _find_lost_scenarios(old, delta):
+        return (
+            "lost-scenario",
+            f"the change would lose: {', '.join(lost)}; repeat each scenario, "
+            'or say "- Removes scenario: NAME"',
+        )
+    return "", ""
 
 
 def _is_one_requirement(delta: Delta) -> bool:
@@ -321,8 +329,6 @@ def _is_one_requirement(delta: Delta) -> bool:
 
 def _find_lost_scenarios(old: CurrentRequirement, delta: Delta) -> list[str]:
     """Return the scenarios that the new text does not have, or has only as a heading."""
-    if _keeps_text(delta):
-        return []
     new = delta.requirement.scenarios
     names = Counter(one.name for one in old.scenarios) - Counter(one.name for one in new)
     empty = {one.name for one in new if not one.text}

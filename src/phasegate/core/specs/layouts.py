@@ -89,7 +89,6 @@ def convert_openspec_change(text: str, capability: str, current: CapabilitySpec)
         if section == "added":
             known = _KNOWN_ID.fullmatch(name)
             id_ = known[1] if known else next(free_ids)
-            name = known[2] if known else name
         else:
             old = by_new_name.get(_fold(name)) or _find_by_name(by_name, name)
             id_ = old.id

@@ -45,7 +45,8 @@ def import_(folder: Path, change: str | None, as_json: bool) -> int:
 
     if change is not None:
         text = import_change(open_project(current_folder()), folder, change)
-        print_result({"change": change, "text": text}, "\n".join(map(make_printable, text.split("\n"))), as_json)
+        shown = "\n".join(map(make_printable, text.split("\n")))
+        print_result({"change": change, "text": text}, shown, as_json)
         return 0
 
     imported = import_specs(open_project(current_folder()), folder)
