@@ -322,9 +322,9 @@ def _is_one_requirement(delta: Delta) -> bool:
         blocks = parse_spec(render_requirement(new)).blocks
     except MalformedSpec:
         return False
-    (*_, read) = blocks
-    is_same = len(blocks) == 1 and isinstance(read, CurrentRequirement) and read.id == new.id
-    return is_same and compute_revision(read) == compute_revision(new)
+    if len(blocks) != 1 or isinstance(blocks[0], str) or blocks[0].id != new.id:
+        return False
+    return compute_revision(blocks[0]) == compute_revision(new)
 
 
 def _find_lost_scenarios(old: CurrentRequirement, delta: Delta) -> list[str]:
