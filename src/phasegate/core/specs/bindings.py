@@ -109,6 +109,7 @@ def _simplify_node(node: object) -> object:
     """Return a node as plain lists, without positions and empty fields."""
     if isinstance(node, ast.AST):
         fields = [[name, _simplify_node(value)] for name, value in ast.iter_fields(node)]
+        # Newer versions add fields, which are empty in code that older ones read too
         filled = [field for field in fields if field[1] not in ("None", [])]
         return [type(node).__name__, filled]
     if isinstance(node, list):
@@ -188,9 +189,11 @@ def _find_python_symbols(text: str) -> Iterator[tuple[str, str]]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
+
     found: dict[str, list[str]] = {}
     for name, source in _walk_python(tree.body, "", text.splitlines()):
         found.setdefault(name, []).append(source)
+
     for name, sources in found.items():
         yield name, "\n".join(sources)
 
@@ -207,6 +210,7 @@ def _walk_python(
             head = [_source_of_head(node, lines), *(_source(one, lines) for one in own)]
             yield f"{prefix}{node.name}", "\n".join(head)
             yield from _walk_python(node.body, f"{prefix}{node.name}::", lines)
+        # Definitions that depend on a version or an import
         elif isinstance(node, ast.If | ast.Try | ast.With | ast.ExceptHandler):
             yield from _walk_python(ast.iter_child_nodes(node), prefix, lines)
 

@@ -80,6 +80,7 @@ def convert_openspec_change(text: str, capability: str, current: CapabilitySpec)
     free_ids = (id_ for id_ in ids if id_ not in current.requirements)
     pairs = _RENAMED_PAIR.findall(text) if _RENAMED.search(text) else []
     renamed = [(_find_by_name(by_name, old), new) for old, new in pairs]
+    # A change of a renamed requirement has the new name
     by_new_name = {_fold(new): old for old, new in renamed}
     changes = []
     changed = set()
@@ -95,6 +96,7 @@ def convert_openspec_change(text: str, capability: str, current: CapabilitySpec)
         changed.add(id_)
         changes.append(_render_change(section, capability, id_, old, f"### {name}\n\n{body}"))
 
+    # A requirement that is renamed only keeps its words
     for old, new in renamed:
         if old.id not in changed:
             _, _, body = render_requirement(old).partition("\n")
