@@ -9,6 +9,7 @@ import pytest
 
 from phasegate.core.machine.feature_events import NotMerged
 from phasegate.core.specs.bindings import hash_target
+from phasegate.core.specs.deltas import apply_deltas, read_deltas
 from phasegate.core.specs.spec_file import compute_revision, parse_spec
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
@@ -420,6 +421,102 @@ def test_specifications_of_other_tools_are_imported_and_never_overwrite(tmp_path
         True,
         "mine\n",
     )
+
+
+@pytest.mark.demand("L1.e")
+def test_an_agent_can_check_a_proposed_change_before_it_asks_for_it(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    block = '<!-- sk:fr id="FR-BYE-001" change="modified" -->\n{}\n<!-- /sk:fr -->'
+    with McpClient(made.root) as client:
+
+        def check(body: str) -> str:
+            shown = client.tool("explain", what="proposal", text=block.format(body))
+            return str(shown["text"])
+
+        assert "PROBLEM FR-BYE-001: the change would lose: Ada" in check("Politely.")
+        good = check(CHANGED)
+        assert ("PROBLEM" in good, f'from="{START}"' in good) == (False, True)
+        assert "states no change" in client.refusal("explain", what="proposal")
+    assert made.git("status", "--porcelain") == ""
+
+
+CHANGE = """\
+## ADDED Requirements
+
+### Requirement: Log out
+
+It SHALL end the session.
+
+## MODIFIED Requirements
+
+### Requirement: Sign in
+
+It SHALL ask twice.
+
+#### Scenario: Ada
+
+- **THEN** it says Ada
+
+## REMOVED Requirements
+
+### Requirement: Old
+
+## RENAMED Requirements
+
+- FROM: `### Requirement: Log in`
+- TO: `### Requirement: Sign in`
+"""
+
+
+@pytest.mark.demand("L1.f")
+def test_a_change_of_openspec_becomes_the_same_change_here(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    current = "# Auth\n\n### Requirement: Log in\n\nIt SHALL.\n\n#### Scenario: Ada\n\n- x\n"
+    write(made, "openspec/specs/auth/spec.md", f"{current}\n### Requirement: Old\n\nOld.\n")
+    write(made, "openspec/changes/twice/specs/auth/spec.md", CHANGE)
+    early = made.call("spec", "import", "--change", "twice")
+    assert (early.code, "no current requirement is named" in early.stderr) == (4, True)
+    assert made.call("spec", "import", "--change", "../specs").code == 2
+    assert made.call("spec", "import").code == 0
+    made.git("add", "-A")
+    made.git("commit", "-qm", "Import")
+
+    shown = made.call("spec", "import", "--change", "twice").stdout
+    write(made, "spec.md", shown)
+    assert made.call("spec", "check", "spec.md").code == 0, made.call("spec", "check", "spec.md")
+    specs = {"auth": parse_spec(made.show("main", "specs/auth.md"))}
+    applied = apply_deltas(specs, read_deltas(shown))
+    assert applied.problems == ()
+    assert [
+        (one.id, one.title, one.text) for one in applied.specs["auth"].requirements.values()
+    ] == [
+        ("FR-AUTH-001", "Sign in", "It SHALL ask twice."),
+        ("FR-AUTH-003", "Log out", "It SHALL end the session."),
+    ]
+    write(made, "openspec/changes/twice/specs/auth/spec.md", CHANGE[CHANGE.index("## RENAMED") :])
+    alone = made.call("spec", "import", "--change", "twice").stdout
+    (renamed,) = read_deltas(alone)
+    assert (renamed.requirement.title, renamed.requirement.text) == ("Sign in", "It SHALL.")
+
+
+def write(made: FeatureProject, path: str, text: str) -> None:
+    (made.root / path).parent.mkdir(parents=True, exist_ok=True)
+    (made.root / path).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.demand("L1.f")
+def test_requirements_of_spec_kit_in_tables_and_headings_are_imported(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    rows = "| ID | What | P |\n|---|---|---|\n| FR-01 | Show \\| hide | P0 |\n"
+    text = f"# Album\n\n{rows}\n- **NFR-01**: Fast\n\n#### FR-002: Sort\n\nIt sorts.\n"
+    write(made, "specs/001-album/spec.md", text)
+    assert "3 requirements" in made.call("spec", "import").stdout
+    found = parse_spec((made.root / "specs/album.md").read_text()).requirements
+    assert {id_: (one.title, one.text) for id_, one in found.items()} == {
+        "FR-ALBUM-01": ("", "Show \\| hide\n\nP0"),
+        "NFR-ALBUM-01": ("", "Fast"),
+        "FR-ALBUM-002": ("Sort", "It sorts."),
+    }
 
 
 def test_features_of_agileplus_are_read_where_a_repository_has_only_those(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def test_after_twelve_features_the_specs_are_the_sum_of_what_was_decided(tmp_pat
     assert made.call("run", "--merge").code == 0
     assert made.feature(amended).workflow.stage is Stage.COMPLETED
 
+    story.merge("FR-BYE-007", added, "Text 7.")
+
     # A hot fix outside of any feature
     assert made.call("drift", "--check").code == 0, made.call("drift").stdout
     made.git("checkout", "-q", "main")
@@ -152,7 +154,18 @@ def test_after_twelve_features_the_specs_are_the_sum_of_what_was_decided(tmp_pat
         "FR-BYE-014": "Text 4.",
         "FR-BYE-005": "Text 5b.",
         "FR-BYE-006": "Text 6.",
+        "FR-BYE-007": "Text 7.",
     }
+    # Code that was there before is adopted, with its test that passes
+    case = '<testcase classname="test_greet.Says" name="test_it_names_the_person"/>'
+    (made.root / "report.xml").write_text(f"<testsuite>{case}</testsuite>")
+    options = ("--junit", str(made.root / "report.xml"), "--capability", "bye", "--write")
+    adopted = made.call("adopt", "greet.py", *options)
+    assert adopted.code == 0, adopted.stderr
+    made.git("add", "specs")
+    made.git("commit", "-qm", "Adopt")
     traced = made.call("trace", "--specs", "--check")
-    assert (traced.code, "5 requirements: no problems" in traced.stdout) == (0, True)
+    assert (traced.code, "7 requirements: no problems" in traced.stdout) == (0, True)
+    assert made.call("drift", "--check").code == 0
+
     assert made.audit_problems() == []

@@ -80,7 +80,8 @@ def _find_tests(
             for code_path, code_text in sorted(code.items()):
                 named += find_named_code(block.text, code_path, "", code_text)
             if named:
-                yield f"{path}::{block.name.replace('.', '::')}", tuple(named)
+                name = block.name.replace(".", "::") if path.endswith(".py") else block.name
+                yield f"{path}::{name}", tuple(named)
 
 
 def _draft(

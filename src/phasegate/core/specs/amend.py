@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from phasegate.core.specs.spec_file import find_prose_lines, split_lines
+from phasegate.core.specs.spec_file import MalformedSpec, find_prose_lines, split_lines
 
 _OPEN = re.compile(r"\s{0,3}<!--\s*sk:fr\s+([^>]*?)\s*-->\s*")
 _CLOSE = re.compile(r"\s{0,3}<!--\s*/sk:fr\s*-->\s*")
 _SCENARIO = re.compile(r"#{1,6}\s+Scenario:")
+_BORDER = re.compile(r"#{1,3}\s|\s{0,3}<!--\s*/?sk:fr")
 _FROM = re.compile(r'from="[^"]*"')
 
 
@@ -23,11 +24,14 @@ class AmendedSpec(NamedTuple):
 def amend_spec(text: str, id_: str, new: str, revision: str = "") -> AmendedSpec | None:
     """Replace the text of a requirement; None if the specification has none with this id.
 
+    Raise MalformedSpec if the text or the specification cannot be read without guessing.
+
     Its scenarios stay. `revision` is the current one of the requirement: a change of a current
     requirement starts from it afterwards, since the user has seen its text.
     """
     lines = split_lines(text)
     prose = find_prose_lines(text)
+    _check_text(new)
     start = next(
         (
             index
@@ -48,6 +52,14 @@ def amend_spec(text: str, id_: str, new: str, revision: str = "") -> AmendedSpec
     before = "\n".join(lines[start + 1 : end]).strip()
     changed = [*lines[:start], opening, new.strip(), *_add_gap(lines[end:])]
     return AmendedSpec("\n".join(changed), before)
+
+
+def _check_text(new: str) -> None:
+    """Raise MalformedSpec for a text that would end its requirement or begin another one."""
+    lines = split_lines(new)
+    for index in sorted(find_prose_lines(new)):
+        if _BORDER.match(lines[index]):
+            raise MalformedSpec(f"the new text has a heading or an annotation: {lines[index]}")
 
 
 def _ends(lines: list[str], index: int) -> bool:

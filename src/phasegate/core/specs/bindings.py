@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
+from phasegate.core.specs.gherkin import GHERKIN, split_gherkin
 from phasegate.core.specs.spec_file import (
     REQUIREMENT_ID,
     REVISION_CHARS,
@@ -22,11 +24,18 @@ from phasegate.core.specs.spec_file import (
     CurrentRequirement,
     Scenario,
 )
-from phasegate.core.test_strength.blocks import MAX_TEXT_CHARS, split_tests
+from phasegate.core.test_strength.blocks import (
+    JAVASCRIPT,
+    MAX_TEXT_CHARS,
+    blank_comments,
+    split_tests,
+)
 
 _ID = re.compile(rf"(?<![\w-]){REQUIREMENT_ID}(?![\w-])")
 _SNAKE_ID = re.compile(r"(?<![a-z0-9])((?:fr|nfr)(?:_[a-z0-9]{1,24}){0,6}_[0-9]{1,6})(?![a-z0-9])")
-_COMMENT_LINE = re.compile(r"\s*(?:#|//|--|\*|/\*)")
+# What begins a line that is a comment. In other languages such a line may be code: `#define`, `*p`
+_HASH_COMMENTS = (".ex", ".exs", GHERKIN, ".pl", ".py", ".r", ".rb", ".sh", ".toml", ".yml")
+_DASH_COMMENTS = (".hs", ".lua", ".sql")
 _WORD = re.compile(r"\w+")
 # A name of one or two letters says nothing about what a test uses
 _MIN_NAME_CHARS = 3
@@ -46,14 +55,23 @@ def find_named_tests(path: str, text: str) -> Iterator[NamedTest]:
     An id outside of any test stands for the whole file.
     """
     inside = set()
-    for block in split_tests(path, text):
-        target = f"{path}::{block.name.replace('.', '::')}"
-        for id_ in sorted(_find_ids(f"{block.name}\n{block.text}")):
+    for name, source in _list_tests(path, text):
+        for id_ in sorted(_find_ids(f"{name}\n{source}")):
             inside.add(id_)
-            yield NamedTest(id_, target, block.text)
+            yield NamedTest(id_, f"{path}::{name}", source)
 
     for id_ in sorted(_find_ids(text) - inside):
         yield NamedTest(id_, path, text)
+
+
+def _list_tests(path: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the source of each test, or of each scenario of a Gherkin file."""
+    if path.endswith(GHERKIN):
+        yield from split_gherkin(text)
+    else:
+        for block in split_tests(path, text):
+            name = block.name.replace(".", "::") if path.endswith(".py") else block.name
+            yield name, block.text
 
 
 def _find_ids(text: str) -> set[str]:
@@ -68,28 +86,60 @@ def extract_bound_text(target: str, text: str) -> str | None:
         return text
     if path.endswith(".py"):
         return dict(_find_python_symbols(text)).get(name)
-    for block in split_tests(path, text):
-        if block.name == name:
-            return block.text
-    return None
+    return next((text for found, text in _list_tests(path, text) if found == name), None)
 
 
-def hash_bound_text(text: str) -> str:
-    """Return the hash of code: blank lines, comments and the common indentation do not count."""
+def hash_bound_text(text: str, path: str = "") -> str:
+    """Return the hash of code: blank lines, comments and the layout of Python do not count."""
+    content = _list_syntax(text) if path.endswith(".py") else ""
+    content = content or _strip_comments(text, path)
+    return sha256(content.encode(errors="replace")).hexdigest()[:REVISION_CHARS]
+
+
+def _list_syntax(text: str) -> str:
+    """Return the syntax of Python code in a form that every version of Python gives."""
+    try:
+        tree = ast.parse(textwrap.dedent(text[:MAX_TEXT_CHARS]))
+        return repr(_simplify_node(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+
+
+def _simplify_node(node: object) -> object:
+    """Return a node as plain lists, without positions and empty fields."""
+    if isinstance(node, ast.AST):
+        fields = [[name, _simplify_node(value)] for name, value in ast.iter_fields(node)]
+        # Newer versions add fields, which are empty in code that older ones read too
+        filled = [field for field in fields if field[1] not in ("None", [])]
+        return [type(node).__name__, filled]
+    if isinstance(node, list):
+        return [_simplify_node(one) for one in node]
+    return repr(node)
+
+
+def _strip_comments(text: str, path: str) -> str:
+    mark = "//"
+    if path.endswith(_HASH_COMMENTS):
+        mark = "#"
+    elif path.endswith(_DASH_COMMENTS):
+        mark = "--"
+    elif path.endswith(JAVASCRIPT):
+        text = blank_comments(text)
+
     lines = [line.rstrip() for line in text.splitlines()]
-    code = [line for line in lines if line and not _COMMENT_LINE.match(line)]
+    code = [line for line in lines if line and not line.lstrip().startswith(mark)]
     indent = min((len(line) - len(line.lstrip()) for line in code), default=0)
-    joined = "\n".join(line[indent:] for line in code)
-    return sha256(joined.encode(errors="replace")).hexdigest()[:REVISION_CHARS]
+    return "\n".join(line[indent:] for line in code)
 
 
 def hash_target(target: str, files: Mapping[str, str]) -> str:
     """Return the hash of what a binding names in a tree; empty if it does not exist there."""
-    text = files.get(target.partition("::")[0])
+    path = target.partition("::")[0]
+    text = files.get(path)
     part = None if text is None else extract_bound_text(target, text)
     if part is None:
         return ""
-    return hash_bound_text(part)
+    return hash_bound_text(part, path)
 
 
 def find_named_code(test: str, path: str, before: str, after: str) -> tuple[str, ...]:
@@ -128,18 +178,28 @@ def _is_named(name: str, words: set[str]) -> bool:
 
 
 def _find_python_symbols(text: str) -> Iterator[tuple[str, str]]:
-    """Yield functions, classes and methods with their source. A class is its own statements."""
+    """Yield functions, classes and methods with their source, each name once.
+
+    A name that is defined twice, such as a property with its setter, has both sources. A class is
+    its head and its own statements.
+    """
     if len(text) > MAX_TEXT_CHARS:
         return
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    yield from _walk_python(tree.body, "", text.splitlines())
+
+    found: dict[str, list[str]] = {}
+    for name, source in _walk_python(tree.body, "", text.splitlines()):
+        found.setdefault(name, []).append(source)
+
+    for name, sources in found.items():
+        yield name, "\n".join(sources)
 
 
 def _walk_python(
-    body: Iterable[ast.stmt], prefix: str, lines: list[str]
+    body: Iterable[ast.AST], prefix: str, lines: list[str]
 ) -> Iterator[tuple[str, str]]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -147,14 +207,27 @@ def _walk_python(
         elif isinstance(node, ast.ClassDef):
             functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
             own = [one for one in node.body if not isinstance(one, functions)]
-            yield f"{prefix}{node.name}", "\n".join(_source(one, lines) for one in own)
+            head = [_source_of_head(node, lines), *(_source(one, lines) for one in own)]
+            yield f"{prefix}{node.name}", "\n".join(head)
             yield from _walk_python(node.body, f"{prefix}{node.name}::", lines)
+        # Definitions that depend on a version or an import
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            yield from _walk_python(ast.iter_child_nodes(node), prefix, lines)
+
+
+def _source_of_head(node: ast.ClassDef, lines: list[str]) -> str:
+    """Return the decorators, the name and the bases of a class."""
+    end = max(_first_line(node.body[0]) - 1, node.lineno)
+    return "\n".join(lines[_first_line(node) - 1 : end])
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 def _source(node: ast.stmt, lines: list[str]) -> str:
-    decorators = getattr(node, "decorator_list", [])
-    first = min([node.lineno, *(one.lineno for one in decorators)])
-    return "\n".join(lines[first - 1 : node.end_lineno])
+    return "\n".join(lines[_first_line(node) - 1 : node.end_lineno])
 
 
 def add_bindings(

@@ -16,6 +16,7 @@ revision by now was changed since: nothing is applied, and both texts are report
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
@@ -32,6 +33,7 @@ from phasegate.core.specs.spec_file import (
     Scenario,
     compute_revision,
     find_prose_lines,
+    parse_spec,
     read_sections,
     render_requirement,
     split_lines,
@@ -259,8 +261,7 @@ def _find_problem(
     found: tuple[str, CurrentRequirement] | None,
 ) -> SpecProblem | None:
     """Return why a change cannot be applied to what was found."""
-    code = message = ""
-    lost = _find_lost_scenarios(found[1], delta) if found else []
+    code, message = _find_text_problem(found[1] if found else None, delta)
     revision = compute_revision(found[1]) if found else ""
     if delta.change is Change.ADDED:
         if found:
@@ -278,12 +279,6 @@ def _find_problem(
             f"it was changed since: it starts from {delta.start}, "
             f"and the current text is {revision}"
         )
-    elif lost:
-        code = "lost-scenario"
-        message = (
-            f"the change would lose: {', '.join(lost)}; repeat each scenario, "
-            'or say "- Removes scenario: NAME"'
-        )
 
     if not code:
         return None
@@ -298,12 +293,55 @@ def _find_problem(
     )
 
 
+def _find_text_problem(old: CurrentRequirement | None, delta: Delta) -> tuple[str, str]:
+    """Return the code and the description of what is wrong with the new text; empty if nothing."""
+    if not _is_one_requirement(delta):
+        return (
+            "bad-heading",
+            "its text has headings of other requirements or sections; use level 4 or below",
+        )
+    if old is None or _keeps_text(delta):
+        return "", ""
+    if old.text and not delta.requirement.text:
+        return "lost-text", "the change would lose its text: state the whole new text"
+    if lost := _find_lost_scenarios(old, delta):
+        return (
+            "lost-scenario",
+            f"the change would lose: {', '.join(lost)}; repeat each scenario, "
+            'or say "- Removes scenario: NAME"',
+        )
+    return "", ""
+
+
+def _is_one_requirement(delta: Delta) -> bool:
+    """Return whether the new text is read as this one requirement once it is written."""
+    new = delta.requirement
+    if delta.change is Change.REMOVED:
+        return True
+    try:
+        blocks = parse_spec(render_requirement(new)).blocks
+    except MalformedSpec:
+        return False
+    if len(blocks) != 1 or isinstance(blocks[0], str) or blocks[0].id != new.id:
+        return False
+    return compute_revision(blocks[0]) == compute_revision(new)
+
+
 def _find_lost_scenarios(old: CurrentRequirement, delta: Delta) -> list[str]:
-    is_kept = delta.change is Change.RENAMED and not _has_content(delta.requirement)
-    if delta.change is Change.REMOVED or is_kept:
-        return []
-    kept = {*delta.dropped, *(one.name for one in delta.requirement.scenarios)}
-    return [one.name for one in old.scenarios if one.name not in kept]
+    """Return the scenarios that the new text does not have, or has only as a heading."""
+    new = delta.requirement.scenarios
+    names = Counter(one.name for one in old.scenarios) - Counter(one.name for one in new)
+    empty = {one.name for one in new if not one.text}
+    emptied = [one.name for one in old.scenarios if one.text and one.name in empty]
+    lost = dict.fromkeys((*names, *emptied))
+    return [name for name in lost if name not in delta.dropped]
+
+
+def _keeps_text(delta: Delta) -> bool:
+    """Return whether a change has no text of its own on purpose."""
+    if delta.change is Change.RENAMED:
+        return not _has_content(delta.requirement)
+    return delta.change is Change.REMOVED
 
 
 def _has_content(requirement: CurrentRequirement) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from phasegate.core.specs.gherkin import GHERKIN
 from phasegate.core.specs.spec_file import MalformedSpec
 
 
@@ -45,12 +46,24 @@ def find_outcome(target: str, results: tuple[JUnitCase, ...]) -> str:
     *classes, name = inside.split("::")
     module = path.rpartition(".")[0].replace("/", ".")
     owner = ".".join((module, *classes))
+    # Runners of Gherkin name the owner by the feature's title, which the target does not have
+    is_gherkin = path.endswith(GHERKIN)
+    owners = (owner, path, "::".join((path, *classes)))
     outcomes = {
         one.outcome
         for one in results
-        if (not inside and one.owner.startswith(module))
-        or (inside and one.name.endswith(name) and one.owner.endswith((owner, path)))
+        if (not inside and (_is_tail(one.owner, module, path) or f"{module}." in f"{one.owner}."))
+        or (is_gherkin and inside and one.name == inside)
+        or (inside and _is_tail(one.name, name) and _is_tail(one.owner, *owners))
     }
     if not outcomes:
         return "not run"
     return min(outcomes - {"passed"}, default="passed")
+
+
+def _is_tail(text: str, *tails: str) -> bool:
+    """Return whether a name is one of these, or ends with it after a separator."""
+    return any(
+        text == tail or (text.endswith(tail) and text[: -len(tail)].endswith((".", "/", " ", ":")))
+        for tail in tails
+    )

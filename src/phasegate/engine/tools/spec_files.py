@@ -13,7 +13,11 @@ from phasegate.core.plan.planning import classify_file
 from phasegate.core.specs.adopt import draft_requirements
 from phasegate.core.specs.bindings import set_accepted
 from phasegate.core.specs.deltas import find_requirement
-from phasegate.core.specs.layouts import convert_openspec, convert_speckit
+from phasegate.core.specs.layouts import (
+    convert_openspec,
+    convert_openspec_change,
+    convert_speckit,
+)
 from phasegate.core.specs.spec_file import (
     CapabilitySpec,
     MalformedSpec,
@@ -205,13 +209,43 @@ def import_specs(project: Project, folder: Path) -> list[ImportedSpec]:
     return imported
 
 
+def import_change(project: Project, folder: Path, name: str) -> str:
+    """Return a change of OpenSpec as the requirements of a feature's specification."""
+    current = read_current_specs(project, require_head(project)).specs
+    is_plain = re.fullmatch(r"[\w.-]+", name) and name.strip(".")
+    change = folder / "openspec/changes" / name if is_plain else folder / "openspec/changes"
+    paths = sorted((change / "specs").glob("*/spec.md"))
+    if not paths:
+        raise ConfigError(
+            f"{change} has no changed specifications",
+            "pass the name of a folder in openspec/changes",
+        )
+
+    parts = []
+    for path in paths:
+        capability = _make_capability(path)
+        spec = current.get(capability, CapabilitySpec())
+        try:
+            parts.append(convert_openspec_change(read_document_text(path), capability, spec))
+        except (UnreadableDocument, MalformedSpec) as error:
+            raise StateConflict(
+                f"{path}: {error}", "import the current specifications first, or correct it"
+            ) from error
+    return "\n\n".join([f"# Feature: {name}", *(part for part in parts if part)])
+
+
+def _make_capability(path: Path) -> str:
+    """Return the capability of a document of another layout, by its folder."""
+    name = re.sub(r"^[0-9]+-", "", path.parent.name)
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_") or "general"
+
+
 def _convert_documents(folder: Path) -> Iterator[tuple[tuple[Path, str], str]]:
     """Yield each document with its capability and its text as a current specification."""
     layouts = (("openspec/specs", convert_openspec), ("specs", convert_speckit))
     for root, convert in layouts:
         for path in sorted((folder / root).glob("*/spec.md")):
-            name = re.sub(r"^[0-9]+-", "", path.parent.name)
-            capability = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_") or "general"
+            capability = _make_capability(path)
             try:
                 text = convert(read_document_text(path), capability)
             except (UnreadableDocument, MalformedSpec) as error:

@@ -104,7 +104,7 @@ def _explain(
     part = extract_bound_text(binding.target, text)
     line = 1
     if part:
-        line += text.count("\n", 0, max(0, text.find(part)))
+        line += text.count("\n", 0, max(0, text.find(part.partition("\n")[0])))
     changed_by = _find_change(project, commit, binding)
     return DriftItem(
         requirement=id_,

@@ -9,7 +9,12 @@ import msgspec
 
 from phasegate.core.plan.planning import classify_file
 from phasegate.core.specs.bindings import find_named_tests, hash_target
-from phasegate.core.specs.deltas import find_requirement, read_deltas
+from phasegate.core.specs.deltas import (
+    apply_deltas,
+    find_requirement,
+    read_deltas,
+    stamp_deltas,
+)
 from phasegate.core.specs.spec_file import (
     CurrentRequirement,
     MalformedSpec,
@@ -33,6 +38,7 @@ from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import read_blobs, read_refs, resolve_commit
 
 _MAX_REPORT_BYTES = 64 * 1024**2
+_DELTA_EXAMPLE = '<!-- sk:fr id="FR-AUTH-001" change="modified" -->, the new text, <!-- /sk:fr -->'
 _MAX_TEST_FILES = 20_000
 
 
@@ -275,6 +281,28 @@ def describe_requirement(project: Project, id_: str) -> RequirementDescription:
         bindings = view_bindings(found[1], read_bound_files(project, commit, [found[1]]))
         view = view_requirement(project, found[0], found[1], bindings)
     return RequirementDescription(view, changes)
+
+
+def check_proposal(project: Project, text: str) -> list[str]:
+    """Check proposed changes against the current specifications and the open features.
+
+    Return the problems, then the changes as a feature's spec.md needs them, with the revisions that
+    they start from. Nothing is written.
+    """
+    specs = read_current_specs(project, require_head(project)).specs
+    try:
+        stamped = stamp_deltas(text, specs)
+        deltas = read_deltas(stamped)
+    except MalformedSpec as error:
+        raise ConfigError(f"the changes cannot be read: {error}", _DELTA_EXAMPLE) from error
+    if not deltas:
+        raise ConfigError("the text states no change", _DELTA_EXAMPLE)
+
+    lines = [f"PROBLEM {one.describe()}" for one in apply_deltas(specs, deltas).problems]
+    for target in dict.fromkeys(one.target for one in deltas):
+        for slug in _find_open_changes(project, target):
+            lines.append(f"PROBLEM {target}: {slug} changes this requirement too")
+    return [*lines, *stamped.split("\n")]
 
 
 def _find_open_changes(project: Project, id_: str) -> dict[str, str]:

@@ -22,8 +22,13 @@ def spec() -> None:
 
 @spec.command("import")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
+@click.option(
+    "--change",
+    metavar="NAME",
+    help="Print a change of OpenSpec as requirements for a feature's spec.md; write nothing.",
+)
 @json_option
-def import_(folder: Path, as_json: bool) -> int:
+def import_(folder: Path, change: str | None, as_json: bool) -> int:
     """Write current specifications from those of OpenSpec or Spec Kit in FOLDER.
 
     Read are openspec/specs/NAME/spec.md and specs/NNN-NAME/spec.md. Requirements get ids; all other
@@ -33,9 +38,16 @@ def import_(folder: Path, as_json: bool) -> int:
     Examples:
       phasegate spec import
       phasegate spec import ../other-clone --json
+      phasegate spec import --change add-two-factor > spec.md
     """
     from phasegate.engine.project.project import open_project
-    from phasegate.engine.tools.spec_files import import_specs
+    from phasegate.engine.tools.spec_files import import_change, import_specs
+
+    if change is not None:
+        text = import_change(open_project(current_folder()), folder, change)
+        shown = "\n".join(map(make_printable, text.split("\n")))
+        print_result({"change": change, "text": text}, shown, as_json)
+        return 0
 
     imported = import_specs(open_project(current_folder()), folder)
     lines = [

@@ -97,6 +97,7 @@ class ExplainArguments(ToolArguments, frozen=True):
         "trace",
         "requirement",
         "drift",
+        "proposal",
     ]
     of: Annotated[
         str,
@@ -105,6 +106,7 @@ class ExplainArguments(ToolArguments, frozen=True):
             description="WP01, a phase, a job or FR-X; not for grounds, findings, trace, drift",
         ),
     ] = ""
+    text: TextArgument = ""
     feature: FeatureSlug = ""
     page: PageNumber = 1
 

@@ -32,7 +32,7 @@ from phasegate.engine.views.overview import (
     resolve_feature,
 )
 from phasegate.engine.views.show import PartKind, find_subject, read_part
-from phasegate.engine.views.specs import describe_requirement
+from phasegate.engine.views.specs import check_proposal, describe_requirement
 from phasegate.engine.views.trace import choose_feature, trace_feature
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.interfaces.mcp.decide import handle_decide
@@ -282,6 +282,8 @@ def _handle_explain(
     project = open_project(session.folder)
     if arguments.what == "drift":
         return paginate_text("\n".join(render_drift(find_drift(project))), arguments.page)
+    if arguments.what == "proposal":
+        return paginate_text("\n".join(check_proposal(project, arguments.text)), arguments.page)
     if arguments.what == "requirement":
         lines = describe_requirement(project, arguments.of).lines
         return paginate_text("\n".join(lines), arguments.page)
@@ -438,7 +440,7 @@ TOOLS = {
         McpTool(
             name="explain",
             description="Details: grounds of a decision; findings; diff, prompt, log, answer, "
-            "evidence; requirements traced to tests.",
+            "evidence; requirements traced to tests; a proposal of changed requirements in `text`.",
             arguments_type=ExplainArguments,
             handler=_handle_explain,
             result_properties={"text": _STRING, "more": _BOOLEAN},

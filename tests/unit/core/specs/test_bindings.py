@@ -69,7 +69,8 @@ def test_code_belongs_to_the_requirement_whose_test_names_it_if_the_feature_chan
 
 def test_comments_and_blank_lines_are_no_change_and_code_is() -> None:
     one = "    def f():\n        return 1\n"
-    assert hash_bound_text(one) == hash_bound_text("def f():\n\n    # why\n    return 1")
+    other = "def f(\n):\n\n    # why\n    return 1"
+    assert hash_bound_text(one, "a.py") == hash_bound_text(other, "a.py")
     assert hash_bound_text(one) != hash_bound_text("def f():\n    return 2")
     assert hash_bound_text("if a:\n    b\nc") != hash_bound_text("if a:\n    b\n    c")
     assert hash_target("x.py::f", {"x.py": "def g(): pass"}) == ""
@@ -198,3 +199,145 @@ def test_requirements_of_spec_kit_get_the_name_of_their_feature() -> None:
     }
     assert "### User Story 1 - See photos (Priority: P1)\n\nStory." in converted
     assert "- **SC-001**: Fast" in converted
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("a.py", "f(\n    *one,\n)", "f(\n    *two,\n)"),
+        ("a.py", 'x = """\n# one\n"""', 'x = """\n# two\n"""'),
+        ("a.c", "#define A 1", "#define A 2"),
+        ("a.c", "*p = 1;", "*p = 2;"),
+        ("a.js", "--one;", "--two;"),
+        ("a.js", "f('// one')", "f('// two')"),
+    ],
+)
+def test_a_line_that_only_looks_like_a_comment_counts(path: str, before: str, after: str) -> None:
+    assert hash_bound_text(before, path) != hash_bound_text(after, path)
+    assert hash_bound_text(before, path) == hash_bound_text(f"\n{before}\n\n", path)
+
+
+CLASS = """\
+class Box(Base):
+    @property
+    def size(self):
+        return 1
+
+    @size.setter
+    def size(self, value):
+        pass
+
+
+if FAST:
+    def pack():
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("Box", "(Base)", "(Other)"),
+        ("Box::size", "return 1\n\n    @size", "return 2\n\n    @size"),
+        ("Box::size", "value):\n        pass", "value):\n        self.x = 1"),
+        ("pack", "        return 1\n", "        return 2\n"),
+    ],
+)
+def test_each_definition_of_a_name_and_the_head_of_a_class_are_watched(
+    name: str, old: str, new: str
+) -> None:
+    before = hash_target(f"a.py::{name}", {"a.py": CLASS})
+    assert old in CLASS
+    assert before
+    changed = CLASS[::-1].replace(old[::-1], new[::-1], 1)[::-1]
+    assert hash_target(f"a.py::{name}", {"a.py": changed}) not in ("", before)
+    assert hash_target(f"a.py::{name}", {"a.py": f"import x\n{CLASS}"}) == before
+
+
+def test_the_result_of_another_test_is_not_taken() -> None:
+    case = '<testcase classname="{}" name="{}"/>'
+    cases = (("t.my_test_a", "test_b"), ("t.test_a", "my_test_b"), ("t.test_ab", "test_c"))
+    report = "".join(case.format(*one) for one in cases)
+    results = parse_junit(f"<testsuite>{report}</testsuite>")
+    assert find_outcome("test_a.py::test_b", results) == "not run"
+    assert find_outcome("t/test_a.py", results) == "passed", "control"
+    assert find_outcome("t/test_a.py::test_c", results) == "not run"
+    assert find_outcome("test_ab.py::test_c", results) == "passed", "control"
+
+
+GHERKIN = """\
+@FR-AUTH-001
+Feature: Log in
+  Background:
+    Given a user
+
+  Scenario: Right password
+    When they log in
+    Then they see "Scenario: x"
+
+  @slow @FR-AUTH-002
+  Scenario Outline: Wrong password
+    Then it fails:
+      \"\"\"
+      @FR-AUTH-009
+      Scenario: not one
+      \"\"\"
+
+  Rule: Lock
+    @FR-AUTH-003
+    Example: Third time
+      Then it is locked
+"""
+
+
+def test_scenarios_of_gherkin_are_tests_of_the_requirements_in_their_tags() -> None:
+    found = find_named_tests("features/login.feature", GHERKIN)
+    named: dict[str, list[str]] = {}
+    for one in found:
+        named.setdefault(one.target.partition("::")[2], []).append(one.requirement)
+    assert named == {
+        "Right password": ["FR-AUTH-001"],
+        "Wrong password": ["FR-AUTH-001", "FR-AUTH-002", "FR-AUTH-009"],
+        "Third time": ["FR-AUTH-001", "FR-AUTH-003"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("they log in", "they sign in", {"Right password"}),
+        ("a user", "an admin", {"Right password", "Wrong password", "Third time"}),
+        ("it is locked", "it is open", {"Third time"}),
+        ("  Rule: Lock", "  # why\n\n  Rule: Lock", set[str]()),
+    ],
+)
+def test_a_scenario_drifts_with_its_steps_and_its_background(
+    old: str, new: str, changed: set[str]
+) -> None:
+    names = ("Right password", "Wrong password", "Third time")
+    path = "features/login.feature"
+    assert old in GHERKIN
+
+    def hash_all(text: str) -> list[str]:
+        return [hash_target(f"{path}::{name}", {path: text}) for name in names]
+
+    before, after = hash_all(GHERKIN), hash_all(GHERKIN.replace(old, new))
+    assert all(before)
+    pairs = zip(names, before, after, strict=True)
+    assert {name for name, one, other in pairs if one != other} == changed
+
+
+def test_a_title_of_javascript_with_a_full_stop_is_found_again() -> None:
+    text = "it('adds 1.5 FR-A-1', () => { expect(add(1, 0.5)).toBe(1.5) })"
+    (one,) = find_named_tests("a.test.js", text)
+    assert hash_target(one.target, {"a.test.js": text})
+
+
+def test_the_result_of_a_scenario_is_found_in_the_report_of_its_runner() -> None:
+    case = '<testcase classname="{}" name="Right password"/>'
+    target = "features/login.feature::Right password"
+    for owner in ("login.Log in", "features.login.Log in", "features/login.feature", "Log in"):
+        results = parse_junit(f"<testsuite>{case.format(owner)}</testsuite>")
+        assert find_outcome(target, results) == "passed", owner
+    other = parse_junit('<testsuite><testcase classname="x" name="Wrong password"/></testsuite>')
+    assert find_outcome(target, other) == "not run"

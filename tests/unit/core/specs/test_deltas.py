@@ -179,3 +179,37 @@ def test_the_capability_is_the_one_that_the_id_names() -> None:
     assert guess_capability("FR-001") == "general"
     stated = read_deltas(_block('id="FR-001" change="added" capability="login"'))
     assert (stated[0].capability, stated[0].change) == ("login", Change.ADDED)
+
+
+SCENARIOS = "\n\n#### Scenario: Wrong password\n\n{}\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("New text." + SCENARIOS.format("- **THEN** no"), None),
+        (SCENARIOS.format("- **THEN** no"), "lost-text"),
+        ("New text." + SCENARIOS.format(""), "lost-scenario"),
+        ("", "lost-text"),
+        ("New text.\n\n### FR-AUTH-009: Other\n\nMore.", "bad-heading"),
+        ("New text.\n\n## Section\n\nMore.", "bad-heading"),
+    ],
+)
+def test_a_change_loses_and_adds_nothing_silently(body: str, code: str | None) -> None:
+    current = "### FR-AUTH-001\n\nText." + SCENARIOS.format("- **THEN** x")
+    specs = {"auth": parse_spec(current)}
+    start = compute_revision(specs["auth"].requirements["FR-AUTH-001"])
+    text = _block(f'id="FR-AUTH-001" change="modified" from="{start}"', body)
+    applied = apply_deltas(specs, read_deltas(text))
+    assert [one.code for one in applied.problems] == ([code] if code else [])
+
+
+def test_one_of_two_scenarios_of_the_same_name_is_not_lost_silently() -> None:
+    twice = "#### Scenario: s\n\nOne.\n\n#### Scenario: s\n\nTwo.\n"
+    specs = {"auth": parse_spec(f"### FR-AUTH-001\n\nText.\n\n{twice}")}
+    start = compute_revision(specs["auth"].requirements["FR-AUTH-001"])
+    attributes = f'id="FR-AUTH-001" change="modified" from="{start}"'
+    kept = read_deltas(_block(attributes, f"New.\n\n{twice}"))
+    assert not apply_deltas(specs, kept).problems, "control"
+    lost = read_deltas(_block(attributes, "New.\n\n#### Scenario: s\n\nTwo."))
+    assert [one.code for one in apply_deltas(specs, lost).problems] == ["lost-scenario"]
