@@ -174,10 +174,11 @@ COMMANDS = {"Python": "python|ruff|mypy", "TypeScript": "npm|npx|tsc", "Go": "go
 PINNED = {"Python": "click==8.1.7", "TypeScript": "`react` 18.2.0", "Go": "`github.com/a/b` v1.2.3"}
 
 
-def language_section(folder: Path, title: str, files: Mapping[str, str]) -> str:
-    """What the document of a package says of the language, where the project sets no command of its own."""
+def language_section(folder: Path, title: str, files: Mapping[str, str], **commands: str) -> str:
+    """What the document of a package says of the language, where the project has these commands alone."""
     none = "".join(
-        f'{name} = ""\n' for name in ("setup", "build", "test", "lint", "typecheck", "coverage")
+        f"{name} = {json.dumps(commands.get(name, ''))}\n"
+        for name in ("setup", "build", "test", "lint", "typecheck", "coverage")
     )
     run = f"[checks.{title.lower()}]\n{none}"
     made = make_project(
@@ -237,3 +238,15 @@ def test_the_section_of_each_other_language_has_its_four_parts(tmp_path: Path, t
         >= 3
     )
     assert len(re.findall("^- ", parts["Code Style"], re.MULTILINE)) >= 5
+
+
+@pytest.mark.demand("D2.c", "D2.h")
+def test_the_section_of_a_language_names_no_other_target_than_the_projects_own_commands(
+    tmp_path: Path,
+) -> None:
+    own = {"test": "true || python -m pytest tests", "typecheck": "true || mypy src"}
+    section = language_section(tmp_path, "Python", OTHERS["Python"], **own)
+    assert "mypy ." not in section
+    assert "ruff" not in section
+    assert "Code Quality Gates above" in section
+    assert "python -m pytest -q tests/ # Run some of them" in section, "the control"

@@ -629,7 +629,12 @@ def test_next_at_a_blocker_shows_the_blockers_block(tmp_path: Path) -> None:
     assert one.command("start", "quick", "Say bye").code == 0
     assert "[1] Run Phase 01" in one.command("next").stdout
     assert one.command("escalate", "the server is down").code == 0
-    assert one.command("next").stdout == one.command("next", "--event", "blocker").stdout != ""
+    blockers = one.command("next", "--event", "blocker").stdout
+    assert one.command("next").stdout == blockers != ""
+    checked = one.command("gate")
+    assert checked.stdout == f"GATE-01 NOT READY: 01-requirements is blocked\n{blockers}"
+    assert checked.code == 1
+    assert one.command("retry").code == 4, "the control: no gate check can be retried"
     assert one.command("resolve", "it is up again").code == 0
     assert "[1] Run Phase 01" in one.command("next").stdout
 

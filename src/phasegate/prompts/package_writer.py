@@ -311,13 +311,17 @@ def _render_profile(plan: PackagePlan) -> str:
 
 
 def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterator[str]:
-    """Yield further commands of the profile that use the project's tools; all if none is known."""
+    """Yield further commands of the profile that use the project's tools; all if none is known.
+
+    Leave out those for the whole project (`mypy .`): the project's own command names its target.
+    """
     own = [line for line in plan.commands.values() if line]
     used_words = {word for line in own for word in line.replace("/", " ").split()}
 
     for line in known:
         command = line.partition(" # ")[0]
-        if command not in own and (not own or _find_tool(command) in used_words):
+        is_further = _find_tool(command) in used_words and not command.endswith(" .")
+        if command not in own and (not own or is_further):
             yield line
 
 

@@ -111,6 +111,8 @@ def _print_gate_result(
     if outcome == NOT_READY:
         point = None
         note = f": {workflow.phase} is still in progress"
+        if workflow.stage is Stage.BLOCKED:
+            note = f": {workflow.phase} is blocked"
 
     printer.print_line(f"{gate_name(workflow.phase)} {outcome.upper()}{note}", err=False)
     for reason in reasons:
@@ -127,7 +129,8 @@ def gate(feature: str | None, as_json: bool) -> int:
     """Check the gate of the current phase now.
 
     Exit 0: it passes. Exit 1: it does not, and every reason is shown. While the phase is still in
-    progress, it is not ready; the check is recorded only when the work of the phase is complete.
+    progress or blocked, it is not ready; the check is recorded only when the work of the phase is
+    complete.
 
     \b
     Examples:
@@ -142,7 +145,9 @@ def gate(feature: str | None, as_json: bool) -> int:
         passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is GateOutcome.PASSED
         outcome = "passed"
         if not passed:
-            outcome = NOT_READY if after.todo else "failed"
+            # `retry` is refused unless a gate check was recorded as failed
+            recorded = after.workflow.stage is Stage.GATE_FAILED
+            outcome = "failed" if recorded else NOT_READY
 
         reasons = () if passed else result.reasons
 
