@@ -273,6 +273,8 @@ def test_the_work_of_a_package_that_an_amendment_replaces_is_handed_on(tmp_path:
     assert "+Hello." not in prompts["WP04"], "that package stays"
     assert not any("earlier-work.diff" in prompts[name] for name in ("WP01", "WP02", "WP03"))
     assert "also where an older text" in prompts["WP04"]
+    assert "| WP02 | replaced |" in made.prompts("archive")[-1]
+    assert "| WP04 | DONE |" in made.prompts("archive")[-1]
 
 
 GREETING = """\
