@@ -251,6 +251,33 @@ def test_an_amendment_repeats_only_the_package_of_its_requirement_and_is_merged_
     assert made.audit_problems() == []
 
 
+def test_the_work_of_a_package_that_an_amendment_replaces_is_handed_on(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    documents = (document("proposal.md"), document("spec.md", THREE), document("tasks.md", TASKS))
+    made.play(
+        turn("plan", *documents, PASS),
+        BUILDS,
+        builds("WP02", file("docs.md", "Call bye.\n")),
+        builds("WP03", file("hello.md", "Hello.\n")),
+        builds("WP04", file("docs.md", "Call bye, in two words.\n")),
+        turn("review", {"verdict": "MAJOR_ISSUES"}, package="WP02"),
+        *smooth(PHASES),
+    )
+    assert made.call("run", "quick", DESCRIPTION).code != 0
+    assert made.call("amend", "FR-BYE-002", "It is described in two words", "--yes").code == 0
+    done = made.call("run", "--merge")
+    assert done.code == 0, done.stderr
+
+    prompts = {job.wp: made.prompt(job.id) for job in made.jobs() if job.phase == "implement"}
+    assert "earlier-work.diff" in prompts["WP04"]
+    assert "+Call bye." in prompts["WP04"]
+    assert "+Hello." not in prompts["WP04"], "that package stays"
+    assert not any("earlier-work.diff" in prompts[name] for name in ("WP01", "WP02", "WP03"))
+    assert "also where an older text" in prompts["WP04"]
+    assert "| WP02 | replaced |" in made.prompts("archive")[-1]
+    assert "| WP04 | DONE |" in made.prompts("archive")[-1]
+
+
 GREETING = """\
 ### FR-GREET-001: Greet
 

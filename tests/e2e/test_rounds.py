@@ -287,6 +287,13 @@ def test_the_trail_tells_what_was_given_asked_and_falsely_claimed_and_repeats_no
     report = project.dispatch()
     assert (report.state, report.reason) == (PackageState.BLOCKED, "a library is missing")
 
+    whole, short = [project.prompt(job.id) for job in project.jobs()]
+    assert "your-last-answer.md" in short
+    assert "<file path=" not in short
+    assert "METHOD" in whole
+    assert "METHOD" not in short
+    assert "run its tests before you answer" not in short
+
     first, second = [project.trail(job.id) for job in project.jobs()]
     given = [entry for entry in first if entry["action"] == "read_spec"]
     assert given

@@ -107,6 +107,13 @@ def test_an_excerpt_has_scenarios_rows_and_items_of_the_package_but_not_its_requ
     assert excerpt_requirements(text, []) == ""
 
 
+def test_lists_of_commands_and_folders_are_not_given_twice_but_the_words_of_the_user_stay() -> None:
+    listed = "## Commands\n\n- `mypy`\n- `tox`\n\n## Layout\n\n- `src/`\n"
+    assert drop_empty_sections(f"# Shop\n\n{listed}") == "# Shop\n"
+    edited = "# Shop\n\n## Commands\n\n- `make up` first: the tests need the database\n"
+    assert drop_empty_sections(edited) == edited
+
+
 def test_headings_without_text_are_dropped_and_others_stay() -> None:
     text = "# Shop\n\nSells.\n\n## Commands\n\n<!-- How is it built? -->\n\n## Rules\n\n### One\n\nNo ORM.\n"
     assert drop_empty_sections(text) == "# Shop\n\nSells.\n\n## Rules\n\n### One\n\nNo ORM.\n"

@@ -20,6 +20,8 @@ _DECLARATION = re.compile(
     r"(?:[\w$<>\[\]]+\s+)*[\w$#]+\([^;]*\)\s*(?::[^;{]*)?\{$"
 )
 _MAX_OUTLINE_LINE = 120
+_LISTED_ELSEWHERE = ("## Commands", "## Layout")
+_BARE_ITEM = re.compile(r"- `[^`]+`\s*")
 
 
 class _Section(NamedTuple):
@@ -66,11 +68,18 @@ def excerpt_requirements(text: str, ids: Collection[str]) -> str:
 
 
 def drop_empty_sections(text: str) -> str:
-    """Return a Markdown text without comments and without headings that have no text below."""
+    """Return a Markdown text without comments and without headings that have no text below.
+
+    Lists of commands and folders as `init` writes them are left out: a prompt has the commands of
+    the checks and the tree.
+    """
     sections = _split_sections(_COMMENT.sub("", text))
     kept: list[_Section] = []
 
     for index, section in enumerate(sections):
+        if section.heading in _LISTED_ELSEWHERE and all(map(_is_bare_item, section.lines)):
+            continue
+
         following = sections[index + 1 : index + 2]
         has_subsection = bool(following) and following[0].level > section.level > 0
         if any(map(str.strip, section.lines)) or has_subsection or section.level == 1:
@@ -79,6 +88,10 @@ def drop_empty_sections(text: str) -> str:
     lines = [line for one in kept for line in (one.heading, *one.lines) if line or one.heading]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip("\n"))
     return f"{text}\n" if text else ""
+
+
+def _is_bare_item(line: str) -> bool:
+    return not line.strip() or _BARE_ITEM.fullmatch(line) is not None
 
 
 def outline_file(text: str, max_characters: int) -> str:

@@ -54,13 +54,15 @@ from phasegate.engine.steps.prompt_selection import (
     file_pieces,
     find_need,
     get_part,
+    limit_piece,
     list_changed_files,
     select_pieces,
 )
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.shipped_texts import render_instructions, render_note
+from phasegate.workspace.checkout import Assignment
 from phasegate.workspace.commit_log import diff_commits, list_blobs
-from phasegate.workspace.merge import find_fork_point
+from phasegate.workspace.merge import find_fork_point, find_merge_base
 from phasegate.workspace.removal import place_file, place_folder
 
 SINCE_NAME = "since-last-review.diff"
@@ -68,6 +70,7 @@ SINCE_NAME = "since-last-review.diff"
 SINCE_ROUND_NAME = "since-last-round.diff"
 REPLIES_NAME = "replies.md"
 DECISION_NAME = "decision.md"
+EARLIER_WORK_NAME = "earlier-work.diff"
 LAST_ANSWER_NAME = "your-last-answer.md"
 WRITER_ROLES = ("plan", "archive")
 JUDGE_ROLES = ("challenge", "review")
@@ -78,6 +81,9 @@ _RECHECK_NOTES = {
 }
 _TEMPLATE_BY_ROLE = {"review": "feature-review"}
 _PACKAGES_PREFIX = "tasks/"
+# What an implementer needs to complete an answer whose form was wrong. A judge keeps everything:
+# an answer without a verdict may come from an agent that stopped before it looked at the work.
+_FORM_PARTS = ("package", "findings", "evidence")
 _MAX_SUMMARY_CHARS = 800
 
 
@@ -139,7 +145,11 @@ def build_package_job(
         "JOB_ID": job,
         "SCOPE": ", ".join(scope.entries),
     }
-    if programs:
+    completes_answer = implements and _repeats_form(request)
+    if completes_answer:
+        pieces = tuple(piece for piece in pieces if get_part(piece) in _FORM_PARTS)
+
+    if programs and not completes_answer:
         ready = render_note("ready" if implements else "ready_to_review")
         values["NOTE"] = f"{ready}\n{values['NOTE']}"
 
@@ -281,6 +291,8 @@ def _reason_notes(request: AgentRequest, pieces: Sequence[ContextPiece]) -> Iter
     elif findings:
         yield render_note("revision", BEFORE=str(request.round - 1))
 
+    if EARLIER_WORK_NAME in names:
+        yield render_note("earlier_work")
     if DECISION_NAME in names:
         yield render_note("decided")
     if LAST_ANSWER_NAME in names:
@@ -311,6 +323,8 @@ def _package_pieces(
     if request.role == "implement":
         blobs = workspace.blobs_of(run.commit or base)
         yield from file_pieces(branch, need, blobs, scope.entries)
+        if not run.commit:
+            yield from _earlier_work_piece(workspace, need, context)
 
     if request.role == "review":
         changes = tuple(change_pieces(branch, need, base, run.commit, folder))
@@ -327,6 +341,35 @@ def _package_pieces(
 
     else:
         yield from _findings_piece(request, run.findings)
+
+
+def _earlier_work_piece(
+    workspace: PackageWorkspace, need: RoleNeed, context: StepContext
+) -> Iterator[ContextPiece]:
+    """Yield what packages that the plan no longer has did to the files of this one.
+
+    What was merged into the feature is in the checkout already.
+    """
+    package = workspace.package
+    repository = workspace.project.repository
+    names = [f"WP{number:02}" for number in range(1, package.sequence)]
+    replaced = [
+        Assignment(package.feature_slug, name).branch
+        for name in names
+        if name not in context.package_documents
+    ]
+    base = workspace.base_commit()
+    diffs = []
+    for tip in workspace.project.refs.fetch(*replaced).values():
+        start = find_merge_base(repository, base, tip)
+        if start:
+            diffs.append(diff_commits(repository, start, tip, package.file_scope))
+
+    if any(diffs):
+        piece = ContextPiece(PieceKind.REVISED, EARLIER_WORK_NAME, "".join(diffs))
+        limited = limit_piece(piece, need.max_characters("diff"))
+        if limited is not None:
+            yield limited
 
 
 def _recheck_pieces(
@@ -399,9 +442,13 @@ def _decision_piece(user_message: str) -> Iterator[ContextPiece]:
 
 def _last_answer_piece(request: AgentRequest) -> Iterator[ContextPiece]:
     """Yield the answer that could not be used, without its markers."""
-    if request.asked_again and request.previous_answer:
+    if _repeats_form(request):
         answer = cut_markers(request.previous_answer)
         yield ContextPiece(PieceKind.FINDINGS, LAST_ANSWER_NAME, answer)
+
+
+def _repeats_form(request: AgentRequest) -> bool:
+    return request.asked_again and bool(request.previous_answer)
 
 
 def build_phase_job(

@@ -437,7 +437,7 @@ class FeatureSteps:
         """Write the document of a phase in which no agent writes one."""
         phase = feature.phase
         if phase.work is PhaseWork.PACKAGES:
-            text = self._render_implementation_report(context)
+            text = self._render_implementation_report(feature, context)
         else:
             text = _render_review_report(feature)
 
@@ -448,12 +448,12 @@ class FeatureSteps:
 
         return StepResult((ReportWritten(commit),))
 
-    def _render_implementation_report(self, context: StepContext) -> str:
+    def _render_implementation_report(self, feature: Feature, context: StepContext) -> str:
         rows = sorted(context.packages, key=lambda row: (len(row.id), row.id))
         values = {
             "FEATURE": self._branch.slug,
             "BRANCH": self._branch.name,
-            "PACKAGES": "\n".join(map(_render_package_row, rows)),
+            "PACKAGES": "\n".join(_render_package_row(row, feature) for row in rows),
             "DETAILS": "\n".join(_render_package_section(row, context) for row in rows),
         }
         return render_report("implementation", values)
@@ -539,12 +539,13 @@ def _find_replies(feature: Feature, context: StepContext) -> str:
     return f"{last.package}: {last.said.summary or ''}"
 
 
-def _render_package_row(row: PackageRow) -> str:
+def _render_package_row(row: PackageRow, feature: Feature) -> str:
+    state = row.state if row.id in feature.packages else "replaced"
     tasks = decode_task_statuses(row.tasks)
     done = sum(status == "COMPLETED" for status in tasks.values())
     title = row.title.replace("|", "/")
     progress = f"{done} of {len(tasks)}" if tasks else "-"
-    return f"| {row.id} | {row.state} | {row.round} | {progress} | {title} |"
+    return f"| {row.id} | {state} | {row.round} | {progress} | {title} |"
 
 
 def _render_package_section(row: PackageRow, context: StepContext) -> str:
