@@ -161,7 +161,7 @@ def _step_rows() -> list[Row]:
 
 
 def count_step_requests(temporal_program: str, s3_program: str) -> Counter[str]:
-    """Requests of a worker, and of the person who waits, for one feature up to its merge, by kind."""
+    """Requests of a worker for one feature up to its merge, with those of the person, by kind."""
     from support.fleet_chaos import Trial, call_of
     from support.s3_server import ACCESS, SECRET, FaultyProxy, Request, S3Server
     from support.temporal_server import TemporalServer
@@ -186,7 +186,8 @@ def count_step_requests(temporal_program: str, s3_program: str) -> Counter[str]:
         try:
             s3.wait_until_ready()
             with FaultyProxy(s3.port, note) as proxy:
-                Trial(room / "trial", s3, temporal, "bench", proxy).carry_out()
+                trial = Trial(room / "trial", s3, temporal, "bench", proxy)
+                trial.carry_out()
         finally:
             temporal.kill()
             s3.kill()
