@@ -211,6 +211,13 @@ def approved_by(identity: int, username: str, **more: object) -> Change:
     )
 
 
+def pushed(answers: Answers) -> None:
+    """Another commit is the head, with the same checks."""
+    answers[f"{GITHUB}/pulls/1"]["head"] = {"ref": "one", "sha": OLD}
+    for path in [*answers]:
+        answers[path.replace(HEAD, OLD)] = answers[path]
+
+
 REFUSED: list[tuple[str, str, Change]] = [
     *(
         ("github", conclusion, runs(run("test", "success"), run("lint", conclusion)))
@@ -257,7 +264,7 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("github", "not computed", put(f"{GITHUB}/pulls/1", mergeable=None, mergeable_state="unknown")),
     ("github", "draft", put(f"{GITHUB}/pulls/1", draft=True)),
     ("github", "retargeted", put(f"{GITHUB}/pulls/1", base={"ref": "other", "sha": BASE})),
-    ("github", "pushed meanwhile", lambda a: pushed(a)),
+    ("github", "pushed meanwhile", pushed),
     ("github", "no review", reviews()),
     ("github", "approval of another head", reviews(review(1, "ada", "APPROVED", OLD))),
     ("github", "dismissed", reviews(review(1, "ada", "DISMISSED"))),
@@ -431,13 +438,6 @@ ACCEPTED: list[tuple[str, str, Change]] = [
     ),
     ("gitea", "branch not told", lambda a: a.pop(f"{GITEA}/branches/main")),
 ]
-
-
-def pushed(answers: Answers) -> None:
-    """Another commit is the head, with the same checks."""
-    answers[f"{GITHUB}/pulls/1"]["head"] = {"ref": "one", "sha": OLD}
-    for path in [*answers]:
-        answers[path.replace(HEAD, OLD)] = answers[path]
 
 
 def own_status(answers: Answers) -> None:

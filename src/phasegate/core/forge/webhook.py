@@ -11,7 +11,7 @@ _SIGNATURE_HEADERS = {
     "github": ("x-hub-signature-256",),
     "gitea": ("x-gitea-signature", "x-forgejo-signature", "x-hub-signature-256"),
 }
-_TOKEN_HEADER = "x-gitlab-token"
+_GITLAB_HEADER = "x-gitlab-token"
 
 
 def is_genuine_event(kind: str, headers: Mapping[str, str], body: bytes, secret: str) -> bool:
@@ -24,7 +24,7 @@ def is_genuine_event(kind: str, headers: Mapping[str, str], body: bytes, secret:
 
     key = secret.encode()
     if kind not in _SIGNATURE_HEADERS:
-        return hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), key)
+        return hmac.compare_digest(headers.get(_GITLAB_HEADER, "").encode(), key)
 
     given = next((headers[name] for name in _SIGNATURE_HEADERS[kind] if name in headers), "")
     expected = hmac.new(key, body, "sha256").hexdigest()
