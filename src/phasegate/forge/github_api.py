@@ -203,7 +203,7 @@ class GitHubCompatible:
     ) -> ReviewDecision:
         """Combine the latest reviews of all reviewers with write access into one decision.
 
-        An approval counts only if another person than the author gave it for the current head.
+        An approval counts only if another account than the author gave it for the current head.
         `required` is the number of approvals that the rules of the base require. With
         `official_only`, those that these rules do not count are ignored.
         """

@@ -338,7 +338,7 @@ class GitLab:
     ) -> tuple[ReviewDecision, str]:
         """Return the review decision for a merge request, and what to say about it.
 
-        An approval of this head by another person with write access is required: where a project
+        An approval of this head by another account with write access is required: where a project
         requires no approval, GitLab reports every merge request as approved, and it may keep
         approvals when commits are pushed. The author's approval counts where the project allows it.
         """
