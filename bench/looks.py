@@ -19,7 +19,7 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench.measure import Row
-from phasegate.engine.fleet.local_fleet import find_server_program
+from phasegate.engine.fleet.local_fleet import find_server_program, is_temporal_ready
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.storage.bucket.client import Bucket, BucketAddress
 from phasegate.storage.bucket.journal import BucketStore
@@ -162,7 +162,7 @@ def _step_rows() -> list[Row]:
 
 def count_step_requests(temporal_program: str, s3_program: str) -> Counter[str]:
     """Requests of a worker for one feature up to its merge, with those of the person, by kind."""
-    from support.fleet_chaos import Trial, call_of
+    from support.fleet_chaos import Trial, call_of, wait_until
     from support.s3_server import ACCESS, SECRET, FaultyProxy, Request, S3Server
     from support.temporal_server import TemporalServer
 
@@ -185,6 +185,7 @@ def count_step_requests(temporal_program: str, s3_program: str) -> Counter[str]:
         temporal.start()
         try:
             s3.wait_until_ready()
+            wait_until(lambda: is_temporal_ready(temporal.address))
             with FaultyProxy(s3.port, note) as proxy:
                 trial = Trial(room / "trial", s3, temporal, "bench", proxy)
                 trial.carry_out()
