@@ -29,6 +29,7 @@ MODULES = (
     "dispatch",
     "setup_cache",
     "test_strength",
+    "looks",
     "fleet",
 )
 README = Path(__file__).with_name("README.md")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -513,6 +516,71 @@ def test_sync_leaves_a_feature_to_the_run_that_polls_for_it(
     forge.lock = _NoLock()  # type: ignore[assignment]
     done = made.call("run", "quick", DESCRIPTION)
     assert (done.code, codes) == (0, [0]), done
+
+
+SECRET = "it's a sécret"
+
+
+def event_headers(kind: str, body: bytes, secret: str) -> dict[str, str]:
+    """How each forge documents that it signs an event."""
+    digest = hmac.new(secret.encode(), body, "sha256").hexdigest()
+    return {
+        "github": {"X-Hub-Signature-256": f"sha256={digest}"},
+        "gitea": {"X-Gitea-Signature": digest},
+        "gitlab": {"X-Gitlab-Token": secret.encode().decode("latin-1")},
+    }[kind]
+
+
+def post_event(address: str, headers: Mapping[str, str], body: bytes) -> int:
+    request = urllib.request.Request(f"http://{address}/any", body, dict(headers), method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize("forge", KINDS, indirect=True)
+def test_a_signed_event_of_the_forge_causes_a_look_and_no_other_event_does(
+    made: FeatureProject, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_forge(made, forge)
+    forge.people = [made_stop(made)]
+    assert made.call("run", "quick", DESCRIPTION).code == 130
+    argv = [sys.executable, "-m", "phasegate", "sync", "--listen", "127.0.0.1:0"]
+    unset = subprocess.run(argv, cwd=made.root, capture_output=True, text=True, timeout=120)
+    assert (unset.returncode, "webhook_secret_env" in unset.stderr) == (3, True), unset.stderr
+    secret = "secret" if forge.kind == "gitlab" else SECRET
+    monkeypatch.setenv("FORGE_EVENTS", secret)
+    monkeypatch.setenv("PHASEGATE_FORGE__WEBHOOK_SECRET_ENV", "FORGE_EVENTS")
+    monkeypatch.setenv("PHASEGATE_FORGE__POLL_INTERVAL_S", "600")
+    looked = Event()
+    forge.people = [looked.set]
+    with subprocess.Popen(argv, cwd=made.root, stderr=subprocess.PIPE, text=True) as listener:
+        try:
+            assert listener.stderr is not None
+            address = listener.stderr.readline().split()[-1]
+            assert looked.wait(60), "it looks when it starts"
+            body = json.dumps({"action": "submitted", "review": {"state": "approved"}}).encode()
+            genuine = event_headers(forge.kind, body, secret)
+            foreign = event_headers(forge.kind, body, "guessed")
+            for headers in ({}, foreign, dict.fromkeys(genuine, "")):
+                assert post_event(address, headers, body) == 401
+            if forge.kind != "gitlab":
+                assert post_event(address, genuine, body + b" ") == 401
+            assert forge.pulls[1].state == "open"
+            forge.approve(1)
+            assert post_event(address, genuine, body) == 202
+            for _ in range(600):
+                if forge.pulls[1].state == "merged":
+                    break
+                Event().wait(0.1)
+            assert forge.pulls[1].state == "merged"
+            listener.send_signal(signal.SIGTERM)
+            assert listener.wait(60) in (0, 130)
+        finally:
+            listener.kill()
 
 
 class _NoLock:

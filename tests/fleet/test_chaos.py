@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,7 @@ from support.fleet_chaos import (
     step_of,
     undisturbed_events,
 )
+from support.git_project import git
 from support.s3_server import Fault, FaultyProxy, Request, S3Server
 from support.temporal_server import TemporalServer
 
@@ -120,6 +122,46 @@ def carried_out(
         trial = deaths.trial = Trial(folder, s3, temporal, prefix, proxy, lost_after_s=3)
         trial.carry_out()
         return trial, trial.check(undisturbed)
+
+
+@pytest.mark.demand("X8.h", "X8.j", "X8.l")
+def test_two_repositories_in_one_bucket_are_disturbed_at_once_and_stay_apart(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, undisturbed: Happened
+) -> None:
+    """One loses its worker around three records; the bucket is away from the other, and answers are lost."""
+    chosen = {
+        ("after", "1 package.happened job-ended done WP01 + job.ended"),
+        ("before", "1 package.happened validated"),
+        ("before", "3 workflow.happened merged"),
+    }
+    deaths = Deaths(
+        lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen)
+    )
+    outages, losses = Outages("", ["create journal"], 10), LostAnswers("")
+    with (
+        FaultyProxy(s3.port, deaths.before, deaths.after) as killed,
+        FaultyProxy(s3.port, lambda one: outages.fault(one) or losses.fault(one)) as away,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        ours = deaths.trial = Trial(tmp_path / "ours", s3, temporal, "", killed, lost_after_s=3)
+        theirs = outages.trial = Trial(tmp_path / "theirs", s3, temporal, "", away)
+        before = git(theirs.fleet.remote, "rev-parse", "main").strip()
+        for ending in [threads.submit(trial.carry_out) for trial in (ours, theirs)]:
+            ending.result()
+        for trial in (ours, theirs):
+            trial.use_own_prefix()
+            trial.check(undisturbed)
+    assert len(deaths.died) == len(chosen), deaths.died
+    assert git(theirs.fleet.remote, "rev-parse", "main").strip() != before, "control"
+    for one, other in ((ours, theirs), (theirs, ours)):
+        started = {*one.starts.read_text().split()}
+        assert not started & {*other.starts.read_text().split()}
+        found = {
+            json.loads(event.payload)["id"]
+            for event in one.fleet.events()
+            if event.kind == "job.started"
+        }
+        assert started == found, "every agent that started is on record where it belongs"
 
 
 @pytest.mark.demand("X8.c", "X8.h")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -159,6 +160,7 @@ class Trial:
         linger_s: float = 0,
     ) -> None:
         """`lost_after_s`: short where workers die; else no busy machine may make one be given up."""
+        folder.mkdir(exist_ok=True)
         self.starts, self.bucket, self.proxy = folder / "starts", s3.bucket(prefix), proxy
         self.starts.touch()
         self.fleet = Fleet(
@@ -174,6 +176,11 @@ class Trial:
         made = self.fleet.machine(name)
         made.environment |= UNSANDBOXED
         return made
+
+    def use_own_prefix(self) -> None:
+        """Look where a repository has its record that has no prefix in its settings."""
+        id_ = git(self.fleet.remote, "rev-parse", "refs/phasegate/repository").strip()
+        self.bucket = self.fleet.use_prefix(f"repositories/{id_}")
 
     def carry_out(self, machine_of: Callable[[int], int] = lambda life: life // 2 % 2) -> None:
         """Have the feature merged. After a death, the worker is started anew, or that of the other machine, in turn."""
@@ -329,9 +336,10 @@ class LostAnswers:
 
 
 def call_of(request: Request, prefix: str) -> str:
-    """Which kind of call a request is, and what of: `create journal`."""
+    """Which kind of call a request is, and what of: `create journal`. No prefix: the repository's own."""
     target = request.data.split(b" ", 2)[1].decode().replace("%2F", "/")
-    return f"{request.kind} {target.partition(f'{prefix}/')[2].partition('/')[0]}".strip()
+    path = re.split(rf"{prefix or 'repositories/[0-9a-f]+'}/", target)[-1]
+    return f"{request.kind} {path.partition('/')[0]}".strip()
 
 
 def step_of(request: Request) -> str:

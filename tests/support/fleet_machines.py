@@ -13,6 +13,7 @@ from threading import Event
 
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.bucket.client import Bucket
 from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.location import Location
 from phasegate.storage.rows import RecordedEvent
@@ -114,6 +115,11 @@ class Fleet:
         made = Machine(self._folder / name, self.remote)
         (made.folder / "scenario.json").write_text(self.origin.scenario.read_text())
         return made
+
+    def use_prefix(self, prefix: str) -> Bucket:
+        """Look for the record below another prefix."""
+        self._prefix = prefix
+        return self._s3.bucket(prefix)
 
     def events(self, slug: str = SLUG) -> list[RecordedEvent]:
         bucket = self._s3.patient_bucket(self._prefix)

@@ -97,7 +97,7 @@ def pull(url: str, name: str, state: Json, head: tuple[str, str], base: tuple[st
         "created_at": TIME,
         "updated_at": TIME,
         "locked": False,
-        "user": user(url, "grace"),
+        "user": user(url, "owner"),
         "author_association": "MEMBER",
         "mergeable_state": "clean",
         "maintainer_can_modify": False,

@@ -60,7 +60,7 @@ def merge(forge: str, brief: Json, head: str, more: Json) -> Json:
         **brief,
         **dict.fromkeys(nothing.split()),
         **dict.fromkeys(("user_notes_count", "upvotes", "downvotes"), 0),
-        "author": user(forge, "grace"),
+        "author": user(forge, "owner"),
         "assignees": [],
         "reviewers": [],
         "source_project_id": 1,
@@ -126,7 +126,7 @@ def status(forge: str, commit: str, name: str, state: str) -> Json:
         "target_url": forge,
         "created_at": TIME,
         "allow_failure": False,
-        "author": user(forge, "grace"),
+        "author": user(forge, "owner"),
     }
 
 
@@ -173,7 +173,7 @@ def train(forge: str, brief: Json, branch: str, head: str) -> Json:
     return {
         "id": 1,
         "merge_request": brief,
-        "user": user(forge, "grace"),
+        "user": user(forge, "owner"),
         "pipeline": {**pipeline, **times, "web_url": forge},
         **times,
         "target_branch": branch,

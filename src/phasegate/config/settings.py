@@ -312,6 +312,8 @@ class ForgeSettings(SettingsTable, frozen=True):
     repository: str = ""
     # Name of the variable that holds the token.
     token_env: str = ""
+    # Name of the variable that holds the secret of the forge's webhook, for `sync --listen`.
+    webhook_secret_env: VariableName | None = None
     # Initial poll interval of `run`; it backs off to ten times that.
     poll_interval_s: Seconds = 30
     # Label of an issue -> workflow that `sync` starts for it.

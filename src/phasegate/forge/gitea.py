@@ -14,6 +14,7 @@ from phasegate.core.forge.pull_request import (
     RemarkKind,
 )
 from phasegate.forge.github_api import (
+    UNREAD_CHECKS,
     GitHubComment,
     GitHubCompatible,
     GitHubLabel,
@@ -43,9 +44,12 @@ class _GiteaStatus(ApiPayload, frozen=True):
 class _GiteaCombined(ApiPayload, frozen=True):
     statuses: tuple[_GiteaStatus, ...] | None = None
     state: str = ""
+    total_count: int = 0
 
 
 class _GiteaBranch(ApiPayload, frozen=True):
+    protected: bool = False
+    required_approvals: int = 0
     enable_status_check: bool = False
     # Names, or patterns with `*`
     status_check_contexts: tuple[str, ...] | None = None
@@ -117,10 +121,18 @@ class Gitea(GitHubCompatible):
         # Not paginated: returns all comments
         said = self._api.get(f"{self._repository}/issues/{number}/comments", list[GitHubComment])
 
+        base = f"{self._repository}/branches/{quote(found.base.ref, safe='')}"
+        branch = self._api.get_optional(base, _GiteaBranch) or _GiteaBranch()
+
         return PullRequestSnapshot(
             pull=to_pull(found),
-            review_decision=self._summarize_reviews(reviews, found.head.sha),
-            checks=self._fetch_commit_checks(found),
+            review_decision=self._summarize_reviews(
+                reviews,
+                found,
+                required=branch.required_approvals,
+                official_only=branch.protected,
+            ),
+            checks=self._fetch_commit_checks(found, branch),
             mergeable=found.mergeable,
             remarks=(
                 *self._read_thread_remarks(path, reviews),
@@ -154,16 +166,14 @@ class Gitea(GitHubCompatible):
                 settled = comment.resolver is not None or not comment.position
                 yield self._make_remark(comment, "comment", RemarkKind.THREAD, settled=settled)
 
-    def _fetch_commit_checks(self, pull: PullPayload) -> CommitChecks:
+    def _fetch_commit_checks(self, pull: PullPayload, branch: _GiteaBranch) -> CommitChecks:
         found = self._fetch_checks(pull.head.sha)
         base_has_checks = True
         if not select_foreign_checks(found):
             base_has_checks = bool(select_foreign_checks(self._fetch_checks(pull.base.sha)))
 
-        path = f"{self._repository}/branches/{quote(pull.base.ref, safe='')}"
-        branch = self._api.get_optional(path, _GiteaBranch)
         required: Sequence[str] = ()
-        if branch and branch.enable_status_check:
+        if branch.enable_status_check:
             required = branch.status_check_contexts or ()
 
         return CommitChecks(
@@ -179,6 +189,8 @@ class Gitea(GitHubCompatible):
         checks = [
             make_check(one.context, one.state) for page in pages for one in page.statuses or ()
         ]
+        if len(checks) < pages[0].total_count:
+            checks.append(UNREAD_CHECKS)
         return add_combined_state(checks, pages[0].state)
 
     def _has_write_access(self, login: str) -> bool:

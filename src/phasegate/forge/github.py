@@ -10,7 +10,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from phasegate.core.forge.checks import Check, CommitChecks, select_foreign_checks
+from phasegate.core.forge.checks import (
+    OWN_CONTEXT,
+    Check,
+    CheckState,
+    CommitChecks,
+    select_foreign_checks,
+)
 from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot, RemarkKind
 from phasegate.errors import TemporarilyUnavailable
 from phasegate.forge.github_api import (
@@ -44,6 +50,9 @@ mutation($id: ID!, $head: GitObjectID!) {
 """
 
 
+_ACTIONS_APP = "github-actions"
+
+
 class _GitHubStatus(ApiPayload, frozen=True):
     state: str
     context: str = ""
@@ -72,9 +81,31 @@ class _GitHubRuns(ApiPayload, frozen=True):
     total_count: int
 
 
+class _GitHubApp(ApiPayload, frozen=True):
+    slug: str | None = None
+
+
 class _GitHubSuite(ApiPayload, frozen=True):
     status: str | None = None
+    conclusion: str | None = None
     latest_check_runs_count: int = 0
+    app: _GitHubApp | None = None
+
+    @property
+    def is_used(self) -> bool:
+        """Return False for the empty suite that GitHub adds for every app.
+
+        Suites of GitHub Actions are added for workflows, whose jobs register later.
+        """
+        return bool(self.latest_check_runs_count) or (
+            self.app is not None and self.app.slug == _ACTIONS_APP
+        )
+
+    @property
+    def state(self) -> str:
+        if self.status != "completed":
+            return "queued"
+        return self.conclusion or "success"
 
 
 class _GitHubSuites(ApiPayload, frozen=True):
@@ -87,8 +118,15 @@ class _GitHubContext(ApiPayload, frozen=True):
 
 class _GitHubRequiredChecks(ApiPayload, frozen=True):
     contexts: tuple[str, ...] = ()
+    # Replaces `contexts`
+    checks: tuple[_GitHubContext, ...] = ()
     # In rules of a ruleset
     required_status_checks: tuple[_GitHubContext, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        given = (*self.checks, *self.required_status_checks)
+        return (*self.contexts, *(one.context for one in given))
 
 
 class _GitHubProtection(ApiPayload, frozen=True):
@@ -202,9 +240,11 @@ class GitHub(GitHubCompatible):
 
         return PullRequestSnapshot(
             pull=msgspec.structs.replace(to_pull(pull), queued=is_queued),
-            review_decision=self._summarize_reviews(reviews, pull.head.sha),
+            review_decision=self._summarize_reviews(reviews, pull),
             checks=self._fetch_commit_checks(pull),
             mergeable=pull.mergeable,
+            is_blocked=pull.mergeable_state == "blocked",
+            is_behind=pull.mergeable_state == "behind",
             remarks=remarks,
         )
 
@@ -273,17 +313,22 @@ class GitHub(GitHubCompatible):
             f"{path}/check-runs", _GitHubRuns, lambda page: len(page.check_runs)
         )
         runs = [one for page in run_pages for one in page.check_runs]
-        suites = self._api.get_optional(f"{path}/check-suites", _GitHubSuites, per_page="100")
+        suite_pages = self._api.get_optional_pages(
+            f"{path}/check-suites", _GitHubSuites, lambda page: len(page.check_suites)
+        )
 
         checks = [
             *(make_check(one.context, one.state) for one in statuses),
-            *(make_check(one.name, one.state) for one in runs),
-            *(
-                make_check("check suite", "queued")
-                for one in (suites.check_suites if suites else ())
-                if one.latest_check_runs_count and one.status != "completed"
-            ),
+            *(make_check(_name_run(one), one.state) for one in runs),
         ]
+        # What has passed shows in its runs; a suite without runs is no check that passed
+        suites = (
+            make_check("check suite", one.state)
+            for page in suite_pages
+            for one in page.check_suites
+            if one.is_used
+        )
+        checks += [one for one in suites if one.state is not CheckState.PASSED]
         is_complete = len(statuses) >= pages[0].total_count and len(runs) >= max(
             page.total_count for page in run_pages
         )
@@ -298,15 +343,15 @@ class GitHub(GitHubCompatible):
         found = self._api.get_optional(f"{self._repository}/branches/{name}", _GitHubBranch)
         required: list[str] = []
         if found and found.protection and found.protection.required_status_checks:
-            required += found.protection.required_status_checks.contexts
+            required += found.protection.required_status_checks.names
 
-        rules = self._api.get_optional(
-            f"{self._repository}/rules/branches/{name}", list[_GitHubRule], per_page="100"
+        pages = self._api.get_optional_pages(
+            f"{self._repository}/rules/branches/{name}", list[_GitHubRule], len
         )
-        for rule in rules or ():
+        for rule in (rule for page in pages for rule in page):
             if rule.type == "required_status_checks":
                 parameters = read_value(dict(rule.parameters or {}), _GitHubRequiredChecks)
-                required += [one.context for one in parameters.required_status_checks]
+                required += parameters.names
 
         return required
 
@@ -332,3 +377,10 @@ class GitHub(GitHubCompatible):
             )
 
         return read_value(found["data"].get("node") or {}, _GitHubNode)
+
+
+def _name_run(run: _GitHubRun) -> str:
+    """Return the name of a check run. Ours are statuses: a run with their name is foreign."""
+    if run.name == OWN_CONTEXT:
+        return f"{OWN_CONTEXT} (check run)"
+    return run.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from urllib.parse import quote
 
 from phasegate.core.forge.checks import OWN_CONTEXT, Check, CheckState
 from phasegate.core.forge.pull_request import (
@@ -20,6 +21,8 @@ _WRITE_PERMISSIONS = ("owner", "admin", "maintain", "write")
 # Gitea's review states -> GitHub's
 _REVIEW_STATE_ALIASES = {"REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 _DECISIVE_REVIEW_STATES = ("APPROVED", "CHANGES_REQUESTED", "DISMISSED")
+# Gitea: the reviewer was asked again, which voids an approval
+_ASKED_AGAIN = "REQUEST_REVIEW"
 _PASSED_STATES = ("success", "neutral", "skipped")
 _RUNNING_STATES = ("pending", "queued", "in_progress")
 _FAILED_STATES = ("failure", "error")
@@ -61,6 +64,9 @@ class PullPayload(ApiPayload, frozen=True):
     merged_at: str | None = None
     merge_commit_sha: str | None = None
     mergeable: bool | None = None
+    # GitHub: whether the rules of the base allow the merge
+    mergeable_state: str = ""
+    user: GitHubUser | None = None
     labels: tuple[GitHubLabel, ...] | None = None
     requested_reviewers: tuple[GitHubUser, ...] | None = None
 
@@ -74,8 +80,8 @@ class GitHubReview(ApiPayload, frozen=True):
     # Gitea
     stale: bool = False
     dismissed: bool = False
-    # Gitea: given by an account whose approval counts
-    official: bool = False
+    # Gitea: whether the rules of the base count it
+    official: bool | None = None
 
     @property
     def normalized_state(self) -> str:
@@ -187,30 +193,46 @@ class GitHubCompatible:
         self._api.send("POST", path, {"labels": list(names)})
         return ()
 
-    def _summarize_reviews(self, reviews: Iterable[GitHubReview], head: str) -> ReviewDecision:
+    def _summarize_reviews(
+        self,
+        reviews: Iterable[GitHubReview],
+        pull: PullPayload,
+        *,
+        required: int = 1,
+        official_only: bool = False,
+    ) -> ReviewDecision:
         """Combine the latest reviews of all reviewers with write access into one decision.
 
-        An approval counts only if it was given for the commit `head`.
+        An approval counts only if another account than the author gave it for the current head.
+        `required` is the number of approvals that the rules of the base require. With
+        `official_only`, those that these rules do not count are ignored.
         """
         last: dict[str, str] = {}
 
         for one in reviews:
-            if (
-                one.user
-                and one.normalized_state in _DECISIVE_REVIEW_STATES
-                and (one.official or one.user.login in self._writers)
-            ):
-                is_stale = one.normalized_state == "APPROVED" and (
-                    one.stale or one.commit_id != head
-                )
-                if is_stale:
-                    last[one.user.login] = "STALE"
-                else:
-                    last[one.user.login] = one.normalized_state
+            if one.user is None or not (one.official or one.user.login in self._writers):
+                continue
 
-        if "CHANGES_REQUESTED" in last.values():
+            state = one.normalized_state
+            login = one.user.login
+            if state == _ASKED_AGAIN and last.get(login) == "APPROVED":
+                last[login] = state
+            if state not in _DECISIVE_REVIEW_STATES:
+                continue
+
+            counts = (
+                not one.stale
+                and one.commit_id == pull.head.sha
+                and not one.user.is_bot
+                and (pull.user is None or login != pull.user.login)
+                and not (official_only and one.official is False)
+            )
+            last[login] = state if counts or state != "APPROVED" else "NOT COUNTED"
+
+        states = [*last.values()]
+        if "CHANGES_REQUESTED" in states:
             return ReviewDecision.CHANGES_REQUESTED
-        if "APPROVED" in last.values():
+        if states.count("APPROVED") >= max(required, 1):
             return ReviewDecision.APPROVED
 
         return ReviewDecision.NOT_APPROVED
@@ -262,7 +284,7 @@ class GitHubCompatible:
             )
 
     def _has_write_access(self, login: str) -> bool:
-        path = f"{self._repository}/collaborators/{login}/permission"
+        path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
         return self._api.get(path, _Permission).permission in _WRITE_PERMISSIONS
 
 

@@ -47,7 +47,8 @@ _CHECK_STATES = {
     # A user has to start it
     "manual": CheckState.RUNNING,
 }
-_CONFLICT_MERGE_STATUSES = ("conflict", "need_rebase", "broken_status")
+_CONFLICT_MERGE_STATUSES = ("conflict", "broken_status")
+_BEHIND_MERGE_STATUS = "need_rebase"
 _BOT_NAME = re.compile(r"^(?:project|group)_\d+_bot(?:_|$)|\[bot\]$")
 _APPROVED_NOTE = "approved this merge request"
 _UNAPPROVED_NOTE = "unapproved this merge request"
@@ -83,6 +84,10 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     sha: str | None = None
     description: str | None = None
     draft: bool = False
+    # Before there was `draft`
+    work_in_progress: bool = False
+    author: _GitLabUser | None = None
+    has_conflicts: bool = False
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
     detailed_merge_status: str = ""
@@ -108,6 +113,11 @@ class _GitLabApprovals(ApiPayload, frozen=True):
 
 class _GitLabApprovalRules(ApiPayload, frozen=True):
     reset_approvals_on_push: bool = False
+    merge_requests_author_approval: bool = False
+
+
+class _GitLabProject(ApiPayload, frozen=True):
+    allow_merge_on_skipped_pipeline: bool | None = None
 
 
 class _GitLabVersion(ApiPayload, frozen=True):
@@ -232,7 +242,7 @@ class GitLab:
         requesting = {one.user.id for one in reviewers if one.state == "requested_changes"}
         notes = [(note, discussion) for discussion in discussions for note in discussion.notes]
         decision, review_note = self._fetch_opinion(
-            path, pull.head, [note for note, _ in notes if note.system], bool(requesting)
+            path, found, [note for note, _ in notes if note.system], bool(requesting)
         )
 
         return PullRequestSnapshot(
@@ -240,7 +250,8 @@ class GitLab:
             review_decision=decision,
             review_note=review_note,
             checks=self._fetch_commit_checks(found),
-            mergeable=_is_mergeable(found.detailed_merge_status),
+            mergeable=False if found.has_conflicts else _is_mergeable(found.detailed_merge_status),
+            is_behind=found.detailed_merge_status == _BEHIND_MERGE_STATUS,
             remarks=tuple(
                 self._make_remark(note, discussion, pull.head, requesting)
                 for note, discussion in notes
@@ -319,19 +330,30 @@ class GitLab:
         return found
 
     def _fetch_opinion(
-        self, path: str, head: str, system_notes: Sequence[_GitLabNote], is_change_requested: bool
+        self,
+        path: str,
+        found: _GitLabMergeRequest,
+        system_notes: Sequence[_GitLabNote],
+        is_change_requested: bool,
     ) -> tuple[ReviewDecision, str]:
         """Return the review decision for a merge request, and what to say about it.
 
-        An approval of this head by a user with write access is required: where a project requires
-        no approval, GitLab reports every merge request as approved, and it may keep approvals when
-        commits are pushed.
+        An approval of this head by another account with write access is required: where a project
+        requires no approval, GitLab reports every merge request as approved, and it may keep
+        approvals when commits are pushed. The author's approval counts where the project allows it.
         """
+        head = found.sha or ""
         if is_change_requested:
             return ReviewDecision.CHANGES_REQUESTED, ""
 
         approvals = self._api.get(f"{path}/approvals", _GitLabApprovals)
-        by_writers = [one for one in approvals.approved_by if one.user.id in self._writers]
+        by_writers = [
+            one
+            for one in approvals.approved_by
+            if one.user.id in self._writers
+            and not one.user.is_bot
+            and (not _is_author(one.user, found) or self._allows_author_approval())
+        ]
         if not approvals.approved or not by_writers:
             return ReviewDecision.NOT_APPROVED, ""
 
@@ -357,6 +379,11 @@ class GitLab:
             f"the approval of {', '.join(stale)} is not known to be for {head[:12]}",
         )
 
+    def _allows_author_approval(self) -> bool:
+        path = f"{self._project}/approvals"
+        rules = self._api.get_optional(path, _GitLabApprovalRules)
+        return rules is not None and rules.merge_requests_author_approval
+
     def _fetch_push_time_s(
         self, path: str, head: str, system_notes: Sequence[_GitLabNote]
     ) -> float | None:
@@ -381,11 +408,17 @@ class GitLab:
         pipeline = found.head_pipeline
         if pipeline is not None and pipeline.sha == head:
             state = _CHECK_STATES.get(pipeline.status, CheckState.FAILED)
+            if pipeline.status == "skipped" and not self._allows_skipped_pipeline():
+                state = CheckState.FAILED
             is_shown = any(check.state is state for check in checks)
             if state is not CheckState.PASSED and not is_shown:
                 checks = [*checks, Check(f"pipeline ({pipeline.status})", state)]
 
         return CommitChecks(found=tuple(checks), base_has_checks=base_has_checks)
+
+    def _allows_skipped_pipeline(self) -> bool:
+        project = self._api.get_optional(self._project, _GitLabProject)
+        return project is not None and bool(project.allow_merge_on_skipped_pipeline)
 
     def _fetch_checks(self, commit: str) -> Sequence[Check]:
         found = self._api.get_all(
@@ -435,6 +468,10 @@ def _format_title(spec: PullSpec) -> str:
     if spec.draft:
         return f"{_DRAFT_PREFIX}{spec.title}"
     return spec.title
+
+
+def _is_author(user: _GitLabUser, found: _GitLabMergeRequest) -> bool:
+    return found.author is not None and user.id == found.author.id
 
 
 def _is_mergeable(status: str) -> bool | None:
@@ -491,7 +528,7 @@ def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
         head=found.sha or "",
         base=found.target_branch,
         body=found.description or "",
-        draft=found.draft,
+        draft=found.draft or found.work_in_progress,
         labels=found.labels,
         reviewers=tuple(user.username for user in found.reviewers or ()),
         merge_commit=merged_as if state is PullState.MERGED else "",

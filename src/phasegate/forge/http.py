@@ -192,6 +192,17 @@ class ForgeApi:
         pages = self.get_pages(path, list[type_], len, **query)  # type: ignore[valid-type]
         return [item for page in pages for item in page]
 
+    def get_optional_pages(
+        self, path: str, type_: type[T], count_items: Callable[[T], int]
+    ) -> list[T]:
+        """Return no page where the forge does not have it, or does not tell it to this token."""
+        try:
+            return self.get_pages(path, type_, count_items)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return []
+            raise
+
     def get_pages(
         self, path: str, type_: type[T], count_items: Callable[[T], int], **query: str
     ) -> list[T]:

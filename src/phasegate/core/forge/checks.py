@@ -102,7 +102,9 @@ def select_foreign_checks(checks: Iterable[Check]) -> list[Check]:
 
 
 def _is_matched(pattern: str, checks: Sequence[Check]) -> bool:
-    return any(check.name == pattern or fnmatchcase(check.name, pattern) for check in checks)
+    # Only `*` is special: names of jobs contain brackets
+    escaped = pattern.replace("[", "[[]").replace("?", "[?]")
+    return any(fnmatchcase(check.name, escaped) for check in checks)
 
 
 def _format_names(names: Sequence[str]) -> str:

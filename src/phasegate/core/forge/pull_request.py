@@ -94,6 +94,10 @@ class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     checks: CommitChecks = CommitChecks()
     # None: the forge has not computed it yet
     mergeable: bool | None = None
+    # The forge's own rules for the base are not met
+    is_blocked: bool = False
+    # The rules of the base require its latest commit in the branch
+    is_behind: bool = False
     # Why there is no approval, in words, if there is more to say than that
     review_note: str = ""
     remarks: tuple[Remark, ...] = ()
@@ -127,6 +131,8 @@ class PullRules(msgspec.Struct, frozen=True, kw_only=True):
     auto_merge: bool
     checks: CheckPolicy | tuple[str, ...] = CheckPolicy.ANY
     max_remark_rounds: int = MAX_REMARK_ROUNDS
+    # The queue checks the rules of the base itself
+    use_merge_queue: bool = False
 
 
 class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +266,14 @@ def _find_wait_reason(
         return PullDecision(PullStep.WAIT, snapshot.review_note or str(snapshot.review_decision))
     if verdict.passed is not True:
         return PullDecision(PullStep.WAIT, verdict.reason, needs_user=verdict.needs_user)
+    if snapshot.is_behind and not rules.use_merge_queue:
+        return PullDecision(
+            PullStep.STOP,
+            f"{pull.url} is behind {base}, whose rules require its latest commit",
+            f"merge {base} of the forge into the local branch, then resolve",
+        )
+    if snapshot.is_blocked and not rules.use_merge_queue:
+        return PullDecision(PullStep.WAIT, f"the rules of {base} on the forge are not met yet")
     if snapshot.mergeable is not True:
         return PullDecision(PullStep.WAIT, "the forge does not report it as mergeable")
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 from temporalio.api.common.v1 import Payload
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import (
@@ -50,6 +51,7 @@ from phasegate.workspace.repository import is_ancestor
 
 # Between the name and the version of a worker
 VERSION_LABEL = " phasegate/"
+_REFUSALS = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 class MsgspecPayloadConverter(EncodingPayloadConverter):
@@ -154,13 +156,13 @@ def make_worker_identity() -> str:
 
 
 async def connect_to_temporal(project: Project) -> Client:
-    """Connect to the configured Temporal server."""
+    """Connect to the configured Temporal server, and check that it has the namespace."""
     fleet = project.config.fleet
     converter = DataConverter(payload_converter_class=FleetPayloadConverter)
     access = read_server_access(fleet, os.environ, project.root)
 
     try:
-        return await Client.connect(
+        client = await Client.connect(
             fleet.address,
             namespace=fleet.namespace,
             data_converter=converter,
@@ -173,6 +175,28 @@ async def connect_to_temporal(project: Project) -> Client:
         raise TemporarilyUnavailable(
             f"the Temporal server at {fleet.address} does not respond: {reason}",
             "start it, or set address in [fleet]",
+        ) from error
+
+    await _check_namespace(client, fleet)
+    return client
+
+
+async def _check_namespace(client: Client, fleet: FleetSettings) -> None:
+    """Raise EnvironmentUnavailable if the server refuses us, or does not have the namespace yet."""
+    try:
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace)
+        )
+    except RPCError as error:
+        if error.status in _REFUSALS:
+            raise EnvironmentUnavailable(
+                f"{fleet.address} refused the request: {error.message}",
+                "check the certificates and the API key of [fleet]",
+            ) from error
+
+        raise TemporarilyUnavailable(
+            f"{fleet.address} has no namespace {fleet.namespace}: {error.message}",
+            f"temporal operator namespace create {fleet.namespace}",
         ) from error
 
 
@@ -280,14 +304,22 @@ async def _start_workflow(
         by=options.by,
     )
 
-    return await client.start_workflow(
-        FeatureWorkflow.run,
-        order,
-        id=f"{queue} {slug}",
-        task_queue=queue,
-        id_conflict_policy=policy,
-        start_signal=signal,
-    )
+    try:
+        return await client.start_workflow(
+            FeatureWorkflow.run,
+            order,
+            id=f"{queue} {slug}",
+            task_queue=queue,
+            id_conflict_policy=policy,
+            start_signal=signal,
+        )
+    except WorkflowAlreadyStartedError:
+        raise
+    except RPCError as error:
+        raise TemporarilyUnavailable(
+            f"the Temporal server at {fleet.address} did not start {slug}: {error.message}",
+            "the feature is on record; when the server is back: phasegate fleet resume",
+        ) from error
 
 
 class KeptRunRequest(msgspec.Struct, frozen=True):

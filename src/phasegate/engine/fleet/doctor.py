@@ -72,9 +72,9 @@ def _packages(_project: Project) -> str:
 
 def _server(project: Project) -> str:
     require_temporal()
-    from phasegate.engine.fleet.server_query import check_namespace
+    from phasegate.engine.fleet.client import connect_to_temporal
 
-    asyncio.run(asyncio.wait_for(check_namespace(project), SERVER_TIMEOUT_S))
+    asyncio.run(asyncio.wait_for(connect_to_temporal(project), SERVER_TIMEOUT_S))
     return f"{project.config.fleet.address} responds, namespace {project.config.fleet.namespace}"
 
 

@@ -14,12 +14,11 @@ from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionResponse,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from phasegate.core.display.status import NO_WORKER_YET
 from phasegate.engine.fleet.client import VERSION_LABEL, connect_to_temporal, fleet_queue_name
@@ -27,14 +26,13 @@ from phasegate.engine.fleet.temporal_workflow import ADOPTION_SUFFIX, WAITING_FA
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.overview import FleetWorkerStatus, UnservedQueue
-from phasegate.errors import EnvironmentUnavailable, TemporarilyUnavailable
+from phasegate.errors import EnvironmentUnavailable
 
 SERVER_TIMEOUT_S = 5.0
 # A live worker polls every minute.
 POLLER_MAX_AGE = timedelta(seconds=70)
 ALL_WORKERS_BUSY = "all workers are busy"
 _MAX_CONCURRENT = 16
-_REFUSALS = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 # Worker and last heartbeat by feature
 WorkersByFeature = dict[str, tuple[str, str]]
 
@@ -65,28 +63,6 @@ async def query_fleet_state(project: Project) -> ServerState:
         server = project.config.fleet.address
         raise EnvironmentUnavailable(
             f"the Temporal server at {server} did not answer: {error}"
-        ) from error
-
-
-async def check_namespace(project: Project) -> None:
-    """Raise EnvironmentUnavailable unless the server answers and has the configured namespace."""
-    client = await connect_to_temporal(project)
-    fleet = project.config.fleet
-
-    try:
-        await client.workflow_service.describe_namespace(
-            DescribeNamespaceRequest(namespace=client.namespace)
-        )
-    except RPCError as error:
-        if error.status in _REFUSALS:
-            raise EnvironmentUnavailable(
-                f"{fleet.address} refused the request: {error.message}",
-                "check the certificates and the API key of [fleet]",
-            ) from error
-
-        raise TemporarilyUnavailable(
-            f"{fleet.address} has no namespace {fleet.namespace}: {error.message}",
-            f"temporal operator namespace create {fleet.namespace}",
         ) from error
 
 

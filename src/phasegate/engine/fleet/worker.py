@@ -65,7 +65,6 @@ from phasegate.engine.fleet.code_transfer import (
     remove_retired_code,
 )
 from phasegate.engine.fleet.entry import WORKER_READY
-from phasegate.engine.fleet.server_query import check_namespace
 from phasegate.engine.fleet.temporal_workflow import (
     BUSY,
     INTERRUPTED,
@@ -609,7 +608,6 @@ async def _await_server(
     is_reported = False
     while not shutdown.drains.is_set():
         try:
-            await check_namespace(project)
             return await connect_to_temporal(project)
         except TemporarilyUnavailable as error:
             if not is_reported:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 
 from phasegate.core.display.worker_log import WorkerMetrics, render_metrics
-from phasegate.errors import EnvironmentUnavailable
+from phasegate.http_server import serve_http
 
 
 @contextmanager
@@ -46,21 +45,5 @@ def serve_health(address: str, read_metrics: Callable[[], WorkerMetrics]) -> Ite
         def log_message(self, format: str, *args: object) -> None:
             """Log no requests."""
 
-    host, _, port = address.rpartition(":")
-    try:
-        server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
-    except (OSError, ValueError, OverflowError) as error:
-        raise EnvironmentUnavailable(
-            f"cannot listen at {address}: {error}", "set health_address in [fleet] to HOST:PORT"
-        ) from error
-
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, name="health", daemon=True)
-    thread.start()
-
-    try:
+    with serve_http(address, Handler, "set health_address in [fleet] to HOST:PORT"):
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -35,6 +35,25 @@ class ForgeConnection(NamedTuple):
 def open_forge(project: Project) -> ForgeConnection:
     """Open the forge from the settings, or from the URL of the remote."""
     settings = project.config.forge
+    address = find_forge_address(project)
+    url = read_remote_url(project.repository, settings.remote)
+    row = FORGES[address.kind]
+    token = _find_token(row, settings.token_env, address, url)
+
+    forge = _connect_once(
+        kind=address.kind,
+        url=address.url,
+        repository=address.repository,
+        token=token,
+        folder=project.location.state_home / _RESPONSES_FOLDER,
+        stop=project.stop,
+    )
+    return ForgeConnection(forge, Remote(url, row.git_user, token))
+
+
+def find_forge_address(project: Project) -> ForgeAddress:
+    """Return the forge of the settings; what they leave out is read from the remote."""
+    settings = project.config.forge
     url = read_remote_url(project.repository, settings.remote)
 
     if not url:
@@ -56,18 +75,7 @@ def open_forge(project: Project) -> ForgeConnection:
             f"set {', '.join(missing)} in [forge] of phasegate.toml",
         )
 
-    row = FORGES[kind]
-    token = _find_token(row, settings.token_env, ForgeAddress(address, repository, kind), url)
-
-    forge = _connect_once(
-        kind=kind,
-        url=address,
-        repository=repository,
-        token=token,
-        folder=project.location.state_home / _RESPONSES_FOLDER,
-        stop=project.stop,
-    )
-    return ForgeConnection(forge, Remote(url, row.git_user, token))
+    return ForgeAddress(address, repository, kind)
 
 
 @lru_cache(maxsize=8)

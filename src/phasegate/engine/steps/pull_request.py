@@ -263,6 +263,7 @@ class PullRequestSteps(ABC, Generic[E]):
                 auto_merge=settings.auto_merge,
                 checks=settings.checks,
                 max_remark_rounds=settings.max_remark_rounds,
+                use_merge_queue=settings.use_merge_queue,
             ),
         )
 

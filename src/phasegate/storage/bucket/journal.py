@@ -35,7 +35,7 @@ from phasegate.core.audit.chain import (
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.errors import DivergedHistory, EnvironmentUnavailable, MovedOn, StateConflict
 from phasegate.files.durable_write import make_folder
-from phasegate.storage.bucket.client import Bucket
+from phasegate.storage.bucket.client import Bucket, BucketAddress
 from phasegate.storage.bucket.numbered_log import (
     EntryPage,
     NumberedLog,
@@ -132,6 +132,9 @@ class _PollSchedule:
     """
 
     next_heads_poll_s = next_full_poll_s = 0.0
+    # Until when the last seen head counts as still being there, and in which bucket
+    next_check_s = 0.0
+    checked_address: BucketAddress | None = None
 
 
 # By path of the copy, because a worker opens a new record for each step
@@ -179,8 +182,13 @@ class BucketStore(WritableStore):
     def _check_same_bucket(self, copy_path: Path) -> None:
         """Check that the bucket still has the last chain head that was seen.
 
-        If it does not, the bucket was recreated or restored from a backup.
+        If it does not, the bucket was recreated or restored from a backup. A worker, which opens
+        the record for each step, checks it once a minute.
         """
+        schedule = self._schedule
+        if schedule.checked_address == self._bucket.address and monotonic() < schedule.next_check_s:
+            return
+
         end = self._heads_end()
         if end.entries:
             found = self._bucket.get(f"{HEADS_FOLDER}/{end.entries:010}")
@@ -194,6 +202,9 @@ class BucketStore(WritableStore):
                 f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit"
                 " verify --remote",
             )
+
+        schedule.checked_address = self._bucket.address
+        schedule.next_check_s = monotonic() + FULL_POLL_INTERVAL_S
 
     # --- writing
 

@@ -1,0 +1,520 @@
+"""What each forge documents as "not yet" or "no" never leads to a merge. Answers are written by hand, from its pages.
+
+Each case changes one thing in a pull request that would be merged, which is the control.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+from phasegate.core.forge.pull_request import (
+    PullDecision,
+    PullProgress,
+    PullRules,
+    PullStep,
+    decide_pull_step,
+)
+from phasegate.forge.registry import FORGES, connect_forge
+
+HEAD, OLD, BASE = "a" * 40, "b" * 40, "c" * 40
+Answers = dict[str, Any]
+Change = Callable[[Answers], object]
+GITHUB = "/api/v3/repos/team/greet"
+GITLAB = "/api/v4/projects/team/greet"
+GITEA = "/api/v1/repos/team/greet"
+MERGE_REQUEST = f"{GITLAB}/merge_requests/1"
+STATUSES = f"{GITLAB}/repository/commits/{HEAD}/statuses"
+
+
+def github() -> Answers:
+    return {
+        f"{GITHUB}/pulls/1": {
+            "number": 1,
+            "node_id": "PR_1",
+            "html_url": "http://forge/1",
+            "state": "open",
+            "title": "One",
+            "user": {"login": "phasegate-user", "type": "User"},
+            "head": {"ref": "one", "sha": HEAD},
+            "base": {"ref": "main", "sha": BASE},
+            "mergeable": True,
+            "mergeable_state": "clean",
+        },
+        f"{GITHUB}/pulls/1/reviews": [review(1, "ada", "APPROVED")],
+        f"{GITHUB}/pulls/1/comments": [],
+        f"{GITHUB}/issues/1/comments": [],
+        f"{GITHUB}/commits/{HEAD}/status": {"state": "pending", "statuses": [], "total_count": 0},
+        f"{GITHUB}/commits/{HEAD}/check-runs": {
+            "total_count": 1,
+            "check_runs": [run("test", "success")],
+        },
+        f"{GITHUB}/commits/{HEAD}/check-suites": {"total_count": 1, "check_suites": [suite()]},
+        f"{GITHUB}/commits/{BASE}/status": {"state": "pending", "statuses": [], "total_count": 0},
+        f"{GITHUB}/commits/{BASE}/check-runs": {"total_count": 0, "check_runs": []},
+        f"{GITHUB}/branches/main": {"name": "main", "protected": True},
+        f"{GITHUB}/rules/branches/main": [],
+        **{
+            f"{GITHUB}/collaborators/{name}/permission": {"permission": right}
+            for name, right in (
+                *(("ada", "write"), ("grace", "write"), ("mallory", "read")),
+                *(("phasegate-user", "admin"), ("robot[bot]", "write")),
+            )
+        },
+        "/api/graphql": {
+            "data": {
+                "node": {
+                    "isInMergeQueue": False,
+                    "reviewThreads": {"nodes": [], "pageInfo": {"hasNextPage": False}},
+                }
+            }
+        },
+    }
+
+
+def review(number: int, who: str, state: str, commit: str = HEAD, **more: object) -> Answers:
+    user = {"login": who, "type": "Bot" if who.endswith("[bot]") else "User"}
+    return {"id": number, "user": user, "state": state, "body": "", "commit_id": commit, **more}
+
+
+def run(name: str, conclusion: str | None, status: str = "completed") -> Answers:
+    return {"name": name, "status": status, "conclusion": conclusion}
+
+
+def suite(status: str = "completed", conclusion: str | None = "success", runs: int = 1) -> Answers:
+    return {
+        "status": status,
+        "conclusion": conclusion,
+        "latest_check_runs_count": runs,
+        "app": {"slug": "github-actions"},
+    }
+
+
+def gitlab() -> Answers:
+    ada, author = {"id": 7, "username": "ada"}, {"id": 9, "username": "phasegate-user"}
+    return {
+        MERGE_REQUEST: {
+            "iid": 1,
+            "web_url": "http://forge/1",
+            "state": "opened",
+            "title": "One",
+            "target_branch": "main",
+            "author": author,
+            "sha": HEAD,
+            "draft": False,
+            "detailed_merge_status": "mergeable",
+            "has_conflicts": False,
+            "diff_refs": {"start_sha": BASE},
+            "head_pipeline": {"status": "success", "sha": HEAD},
+        },
+        f"{MERGE_REQUEST}/discussions": [],
+        f"{MERGE_REQUEST}/reviewers": [],
+        f"{MERGE_REQUEST}/versions": [
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:00:00.000Z"}
+        ],
+        f"{MERGE_REQUEST}/approvals": {
+            "approved": True,
+            "approvals_required": 1,
+            "approved_by": [{"user": ada, "approved_at": "2026-11-18T10:01:00.000Z"}],
+        },
+        STATUSES: [{"name": "test", "status": "success", "allow_failure": False}],
+        **{f"{GITLAB}/members/all/{number}": {"access_level": 40} for number in (7, 8, 9)},
+    }
+
+
+def gitea() -> Answers:
+    return {
+        f"{GITEA}/pulls/1": {
+            "number": 1,
+            "html_url": "http://forge/1",
+            "state": "open",
+            "title": "One",
+            "user": {"login": "phasegate-user"},
+            "head": {"ref": "one", "sha": HEAD},
+            "base": {"ref": "main", "sha": BASE},
+            "mergeable": True,
+        },
+        f"{GITEA}/pulls/1/reviews": [
+            review(1, "ada", "APPROVED", official=True, stale=False, dismissed=False)
+        ],
+        f"{GITEA}/pulls/1/reviews/1/comments": [],
+        f"{GITEA}/pulls/1/reviews/2/comments": [],
+        f"{GITEA}/issues/1/comments": [],
+        f"{GITEA}/commits/{HEAD}/status": {
+            "state": "success",
+            "total_count": 1,
+            "statuses": [{"context": "test", "status": "success"}],
+        },
+        f"{GITEA}/branches/main": {"name": "main", "protected": True, "required_approvals": 1},
+        **{
+            f"{GITEA}/collaborators/{name}/permission": {"permission": right}
+            for name, right in (("ada", "write"), ("phasegate-user", "owner"))
+        },
+    }
+
+
+MAKE = {"github": github, "gitlab": gitlab, "gitea": gitea}
+
+
+def put(path: str, **fields: object) -> Change:
+    return lambda answers: answers[path].update(fields)
+
+
+def put_list(path: str, *items: object) -> Change:
+    return lambda answers: answers.update({path: [*items]})
+
+
+def runs(*found: Answers) -> Change:
+    return put(f"{GITHUB}/commits/{HEAD}/check-runs", check_runs=[*found], total_count=len(found))
+
+
+def suites(*found: Answers) -> Change:
+    return put(f"{GITHUB}/commits/{HEAD}/check-suites", check_suites=[*found])
+
+
+def required(*names: str) -> Change:
+    return put_list(
+        f"{GITHUB}/rules/branches/main",
+        *({"type": "deletion"} for _ in range(120)),
+        {
+            "type": "required_status_checks",
+            "parameters": {"required_status_checks": [{"context": name} for name in names]},
+        },
+    )
+
+
+def protection(**found: object) -> Change:
+    return put(f"{GITHUB}/branches/main", protection={"required_status_checks": found})
+
+
+def reviews(*found: Answers) -> Change:
+    return put_list(f"{GITHUB}/pulls/1/reviews", *found)
+
+
+def gitea_reviews(*found: Answers) -> Change:
+    return put_list(f"{GITEA}/pulls/1/reviews", *found)
+
+
+def approved_by(identity: int, username: str, **more: object) -> Change:
+    user = {"id": identity, "username": username, **more}
+    return put(
+        f"{MERGE_REQUEST}/approvals",
+        approved_by=[{"user": user, "approved_at": "2026-11-18T10:01:00.000Z"}],
+    )
+
+
+def pushed(answers: Answers) -> None:
+    """Another commit is the head, with the same checks."""
+    answers[f"{GITHUB}/pulls/1"]["head"] = {"ref": "one", "sha": OLD}
+    for path in [*answers]:
+        answers[path.replace(HEAD, OLD)] = answers[path]
+
+
+REFUSED: list[tuple[str, str, Change]] = [
+    *(
+        ("github", conclusion, runs(run("test", "success"), run("lint", conclusion)))
+        for conclusion in (
+            *("failure", "cancelled", "timed_out", "action_required", "stale"),
+            *("startup_failure", "a new conclusion", None),
+        )
+    ),
+    *(
+        ("github", status, runs(run("test", "success"), run("lint", None, status)))
+        for status in ("queued", "in_progress", "waiting", "requested", "pending", "a new status")
+    ),
+    ("github", "no check at all", runs()),
+    (
+        "github",
+        "a run that has our name",
+        runs(run("test", "success"), run("phasegate", "failure")),
+    ),
+    ("github", "only our own status", lambda a: (runs()(a), own_status(a))),
+    (
+        "github",
+        "fewer runs than counted",
+        put(f"{GITHUB}/commits/{HEAD}/check-runs", total_count=2),
+    ),
+    ("github", "workflow not begun", suites(suite(), suite("queued", None, runs=0))),
+    ("github", "broken workflow", suites(suite(), suite(conclusion="startup_failure", runs=0))),
+    (
+        "github",
+        "approval of workflow",
+        suites(suite(), suite(conclusion="action_required", runs=0)),
+    ),
+    ("github", "suite on page two", suites(*(suite() for _ in range(100)), suite("queued", None))),
+    ("github", "required contexts", protection(contexts=["late"])),
+    (
+        "github",
+        "required checks",
+        protection(contexts=[], checks=[{"context": "late", "app_id": 1}]),
+    ),
+    ("github", "ruleset on page two", required("late")),
+    ("github", "required name is no pattern", required("tes[t]")),
+    ("github", "blocked", put(f"{GITHUB}/pulls/1", mergeable_state="blocked")),
+    ("github", "behind", put(f"{GITHUB}/pulls/1", mergeable_state="behind")),
+    ("github", "not mergeable", put(f"{GITHUB}/pulls/1", mergeable=False, mergeable_state="dirty")),
+    ("github", "not computed", put(f"{GITHUB}/pulls/1", mergeable=None, mergeable_state="unknown")),
+    ("github", "draft", put(f"{GITHUB}/pulls/1", draft=True)),
+    ("github", "retargeted", put(f"{GITHUB}/pulls/1", base={"ref": "other", "sha": BASE})),
+    ("github", "pushed meanwhile", pushed),
+    ("github", "no review", reviews()),
+    ("github", "approval of another head", reviews(review(1, "ada", "APPROVED", OLD))),
+    ("github", "dismissed", reviews(review(1, "ada", "DISMISSED"))),
+    (
+        "github",
+        "changes requested later",
+        reviews(review(1, "ada", "APPROVED"), review(2, "ada", "CHANGES_REQUESTED")),
+    ),
+    (
+        "github",
+        "another requests changes of an old head",
+        reviews(review(1, "grace", "CHANGES_REQUESTED", OLD), review(2, "ada", "APPROVED")),
+    ),
+    (
+        "github",
+        "changes requested on page two",
+        reviews(
+            review(1, "ada", "APPROVED"),
+            *(review(number, "mallory", "COMMENTED") for number in range(2, 110)),
+            review(200, "grace", "CHANGES_REQUESTED"),
+        ),
+    ),
+    ("github", "pending review", reviews(review(1, "ada", "PENDING"))),
+    ("github", "comment only", reviews(review(1, "ada", "COMMENTED"))),
+    ("github", "reader", reviews(review(1, "mallory", "APPROVED"))),
+    ("github", "author", reviews(review(1, "phasegate-user", "APPROVED"))),
+    ("github", "bot", reviews(review(1, "robot[bot]", "APPROVED"))),
+    ("github", "nobody", reviews({**review(1, "ada", "APPROVED"), "user": None})),
+    *(
+        ("gitlab", status, put_list(STATUSES, {"name": "test", "status": status}))
+        for status in (
+            *("failed", "canceled", "canceling", "created", "pending", "running", "manual"),
+            *("scheduled", "preparing", "waiting_for_resource", "a new state"),
+        )
+    ),
+    *(
+        ("gitlab", f"pipeline {status}", put(MERGE_REQUEST, head_pipeline=pipeline))
+        for status in ("failed", "canceled", "skipped", "running", "manual", "a new state")
+        for pipeline in [{"status": status, "sha": HEAD}]
+    ),
+    *(
+        ("gitlab", status or "no status", put(MERGE_REQUEST, detailed_merge_status=status))
+        for status in (
+            *("", "not_approved", "ci_must_pass", "ci_still_running", "checking", "unchecked"),
+            *("discussions_not_resolved", "draft_status", "blocked_status", "policies_denied"),
+            *("requested_changes", "need_rebase", "conflict", "preparing", "merge_time"),
+            *("external_status_checks", "approvals_syncing", "status_checks_must_pass", "new"),
+        )
+    ),
+    ("gitlab", "conflicts", put(MERGE_REQUEST, has_conflicts=True)),
+    ("gitlab", "old draft", put(MERGE_REQUEST, work_in_progress=True)),
+    ("gitlab", "not approved", put(f"{MERGE_REQUEST}/approvals", approved=False)),
+    ("gitlab", "two required", put(f"{MERGE_REQUEST}/approvals", approvals_required=2)),
+    ("gitlab", "nobody", put(f"{MERGE_REQUEST}/approvals", approved_by=[])),
+    ("gitlab", "author", approved_by(9, "phasegate-user")),
+    ("gitlab", "bot", approved_by(8, "project_1_bot")),
+    ("gitlab", "service account", approved_by(8, "helper", bot=True)),
+    (
+        "gitlab",
+        "approved before the push",
+        put_list(
+            f"{MERGE_REQUEST}/versions",
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:02:00.000Z"},
+            {"head_commit_sha": OLD, "created_at": "2026-11-18T10:00:00.000Z"},
+        ),
+    ),
+    (
+        "gitlab",
+        "pushed back to an older head",
+        put_list(
+            f"{MERGE_REQUEST}/versions",
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:03:00.000Z"},
+            {"head_commit_sha": OLD, "created_at": "2026-11-18T10:02:00.000Z"},
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:00:00.000Z"},
+        ),
+    ),
+    (
+        "gitlab",
+        "changes requested",
+        put_list(
+            f"{MERGE_REQUEST}/reviewers",
+            {"user": {"id": 8, "username": "grace"}, "state": "requested_changes"},
+        ),
+    ),
+    *(
+        ("gitea", state, put(f"{GITEA}/commits/{HEAD}/status", statuses=[found]))
+        for state in ("pending", "error", "failure", "a new state", "")
+        for found in [{"context": "test", "status": state}]
+    ),
+    ("gitea", "fewer statuses than counted", put(f"{GITEA}/commits/{HEAD}/status", total_count=2)),
+    (
+        "gitea",
+        "required pattern",
+        put(f"{GITEA}/branches/main", enable_status_check=True, status_check_contexts=["late/*"]),
+    ),
+    ("gitea", "two required", put(f"{GITEA}/branches/main", required_approvals=2)),
+    ("gitea", "not mergeable", put(f"{GITEA}/pulls/1", mergeable=False)),
+    ("gitea", "draft", put(f"{GITEA}/pulls/1", draft=True)),
+    *(
+        ("gitea", name, gitea_reviews(review(1, "ada", "APPROVED", **{"official": True, **more})))
+        for name, more in (
+            ("stale", {"stale": True}),
+            ("dismissed", {"dismissed": True}),
+            ("not official on a protected branch", {"official": False}),
+        )
+    ),
+    ("gitea", "author", gitea_reviews(review(1, "phasegate-user", "APPROVED", official=True))),
+    ("gitea", "another head", gitea_reviews(review(1, "ada", "APPROVED", OLD, official=True))),
+    *(
+        (
+            "gitea",
+            f"{state} later",
+            gitea_reviews(
+                review(1, "ada", "APPROVED", official=True), review(2, "ada", state, official=True)
+            ),
+        )
+        for state in ("REQUEST_CHANGES", "REQUEST_REVIEW")
+    ),
+]
+ACCEPTED: list[tuple[str, str, Change]] = [
+    *((kind, "as it is", lambda _: None) for kind in sorted(FORGES)),
+    *(
+        ("github", conclusion, runs(run("test", "success"), run("docs", conclusion)))
+        for conclusion in ("neutral", "skipped")
+    ),
+    (
+        "github",
+        "suites of apps that report nothing",
+        suites(suite(), {**suite("queued", None, runs=0), "app": {"slug": "helper"}}),
+    ),
+    ("github", "required check is there", required("test")),
+    ("github", "state not told", lambda a: a[f"{GITHUB}/pulls/1"].pop("mergeable_state")),
+    ("github", "unstable", put(f"{GITHUB}/pulls/1", mergeable_state="unstable")),
+    (
+        "github",
+        "approved after changes were requested",
+        reviews(review(1, "ada", "CHANGES_REQUESTED", OLD), review(2, "ada", "APPROVED")),
+    ),
+    (
+        "gitlab",
+        "a job that may fail",
+        put_list(
+            STATUSES,
+            {"name": "test", "status": "success"},
+            {"name": "docs", "status": "failed", "allow_failure": True},
+        ),
+    ),
+    (
+        "gitlab",
+        "author, where the project allows it",
+        lambda a: (
+            approved_by(9, "phasegate-user")(a),
+            a.update({f"{GITLAB}/approvals": {"merge_requests_author_approval": True}}),
+        ),
+    ),
+    (
+        "gitlab",
+        "skipped pipeline, where the project allows it",
+        lambda a: (
+            put(MERGE_REQUEST, head_pipeline={"status": "skipped", "sha": HEAD})(a),
+            a.update({GITLAB: {"allow_merge_on_skipped_pipeline": True}}),
+        ),
+    ),
+    (
+        "gitea",
+        "not official where nothing is protected",
+        lambda a: (
+            put(f"{GITEA}/branches/main", protected=False, required_approvals=0)(a),
+            gitea_reviews(review(1, "ada", "APPROVED", official=False))(a),
+        ),
+    ),
+    ("gitea", "branch not told", lambda a: a.pop(f"{GITEA}/branches/main")),
+]
+
+
+def own_status(answers: Answers) -> None:
+    own = {"state": "success", "context": "phasegate"}
+    answers[f"{GITHUB}/commits/{HEAD}/status"] = {
+        "state": "success",
+        "statuses": [own],
+        "total_count": 1,
+    }
+
+
+@contextmanager
+def served(answers: Answers) -> Iterator[str]:
+    """Serve these answers in pages; the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            split = urlsplit(self.path)
+            query = {key: int(value[0]) for key, value in parse_qs(split.query).items()}
+            said = answers.get(unquote(split.path))
+            name = (
+                next((key for key in ("statuses", "check_runs", "check_suites") if key in said), "")
+                if isinstance(said, dict)
+                else ""
+            )
+            items = said[name] if name else said
+            if isinstance(items, list) and "page" in query:
+                size = query.get("per_page") or query["limit"]
+                items = items[(query["page"] - 1) * size : query["page"] * size]
+                said = {**said, name: items} if name else items
+            self._send(404 if said is None else 200, said)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(200, answers[urlsplit(self.path).path])
+
+        def _send(self, status: int, said: object) -> None:
+            data = json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def decision(kind: str, change: Change) -> PullDecision:
+    answers = deepcopy(MAKE[kind]())
+    change(answers)
+    with served(answers) as url:
+        forge = connect_forge(kind, url, "team/greet", "token", wait=lambda _: None)
+        look = forge.fetch_pull(1)
+    rules = PullRules(auto_merge=True)
+    return decide_pull_step(look, head=HEAD, base="main", progress=PullProgress(), rules=rules)
+
+
+@pytest.mark.parametrize(("kind", "name", "change"), REFUSED)
+def test_what_a_forge_documents_as_no_or_not_yet_is_not_merged(
+    kind: str, name: str | None, change: Change
+) -> None:
+    found = decision(kind, change)
+    assert found.step is not PullStep.MERGE, name
+    assert found.reason
+
+
+@pytest.mark.parametrize(("kind", "name", "change"), ACCEPTED)
+def test_what_a_forge_documents_as_passed_is_merged(kind: str, name: str, change: Change) -> None:
+    found = decision(kind, change)
+    assert found.step is PullStep.MERGE, (name, found.reason)
