@@ -38,8 +38,8 @@ PARTS = 5
 SHIFTED_CLOCK = Path(support.__file__).with_name("shifted_clock")
 LIVE = "create trails"  # where an agent takes longer than ten seconds
 CALLS = [
-    *(f"create {what}" for what in ("audit", "fleet", "heads", "journal", "papers")),
-    *(f"get {what}" for what in ("audit", "fleet", "heads", "journal", "papers")),
+    *(f"create {what}" for what in ("audit", "fleet", "heads", "journal", "numbers", "papers")),
+    *(f"get {what}" for what in ("audit", "fleet", "heads", "journal", "numbers", "papers")),
     *("list fleet", "list journal", "replace audit", LIVE),
 ]
 Happened = list[tuple[str, Any]]
