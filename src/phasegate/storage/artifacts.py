@@ -117,7 +117,7 @@ def validate_artifact(path: str, content: bytes = b"") -> None:
     if problem := find_artifact_path_problem(path):
         raise ConfigError(
             f"artifact path '{escape_unprintable(path[:120])}' {problem}",
-            "for instance WP01/test-report.txt",
+            "use a path such as WP01/test-report.txt",
         )
 
     if len(content) > MAX_ARTIFACT_BYTES:

@@ -182,9 +182,9 @@ class ChainHeadsFile:
 
     def _unusable_error(self, error: OSError) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(
-            f"the chain heads in {self.folder} cannot be used: {error.strerror}",
-            "if the folder was removed, run the command again: the heads are created again, and "
-            "the record says so; otherwise set XDG_STATE_HOME to a folder that you can write",
+            f"cannot use the chain heads in {self.folder}: {error.strerror}",
+            "if the folder was removed, run the command again: the heads are recreated, and "
+            "the journal records it; otherwise set XDG_STATE_HOME to a folder that you can write",
         )
 
 
@@ -203,7 +203,7 @@ def refuse_foreign_store(reader: StoreReader) -> None:
 
     if read_anchor(location.git_dir) is None:
         raise StateConflict(
-            f"the record {location.store_path} was not made in this clone: "
+            f"the record {location.store_path} was not created in this clone: "
             f"neither {heads} nor {ANCHOR_REF} of this repository knows it",
             "remove .phasegate; if the record is yours, fetch its anchor from the clone that made "
             f"it: git fetch CLONE {ANCHOR_REF}:{ANCHOR_REF}",

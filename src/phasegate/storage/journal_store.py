@@ -198,7 +198,7 @@ class Store(WritableStore):
                 raise StateConflict(
                     f"{ANCHOR_REF} was removed or moved back by another process while it was"
                     " in use",
-                    "the recorded data is safe; the next command records the loss and continues",
+                    "repeat the command: the recorded data is safe, and the loss is recorded",
                 )
 
             write_anchor(self.location.git_dir, Anchor(self.store_id, head.entries, head.hash))

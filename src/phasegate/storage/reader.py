@@ -47,7 +47,7 @@ def open_store_reader(location: Location, schema: Schema = SCHEMA) -> StoreReade
     if not os.path.lexists(location.store_path):
         return None
     if location.fleet_copy is None and location.data_folder.is_symlink():
-        raise StateConflict(f"{location.data_folder} is not a folder", "move the link away")
+        raise StateConflict(f"{location.data_folder} is not a folder", "move the link aside")
     return StoreReader(connect_store(location.store_path, write=False, schema=schema), location)
 
 

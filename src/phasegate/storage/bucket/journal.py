@@ -191,8 +191,8 @@ class BucketStore(WritableStore):
             raise StateConflict(
                 f"{self._bucket.address} no longer has head {end.entries}, which was seen there"
                 " before",
-                f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit"
-                " verify --remote",
+                f"if the bucket was recreated, remove {copy_path.parent}; otherwise run: phasegate"
+                " audit verify --remote",
             )
 
     # --- writing

@@ -178,7 +178,7 @@ class BucketTrailWriter(TrailWriter):
         if not put_append_only(self._bucket, trail_object_path(seal.feature, job), content):
             raise StateConflict(
                 f"{self._bucket.address} has a different trail of job {job}",
-                "nothing was changed there",
+                "compare them with: phasegate audit verify --remote (nothing was changed there)",
             )
 
         return seal

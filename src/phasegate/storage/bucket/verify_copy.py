@@ -124,7 +124,7 @@ def _verify_journals(
         for place in find_lost_pages(seen, heads, pages):
             findings.add_problem(
                 place,
-                f"was seen here before, and {bucket.address} does not have it any more: it was "
+                f"was seen here before, but {bucket.address} no longer has it: the bucket was "
                 "restored from an older copy, or rewritten",
             )
 
