@@ -62,8 +62,8 @@ class _SupervisorReport:
         if not self.has_started:
             why = stderr.strip() or "it exited without an error message"
             raise EnvironmentUnavailable(
-                f"The sandbox of level {request.level} could not be created: {why}",
-                "`phasegate agents` shows which sandbox levels work on this machine",
+                f"could not create a sandbox at level {request.level}: {why}",
+                "run `phasegate agents` to see which levels work here",
             )
 
     def _apply_fact(self, fact: str, details: str) -> None:
@@ -101,8 +101,8 @@ def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnav
 
     if step != "start":
         return EnvironmentUnavailable(
-            f"{program} could not be started: {step}: {text}",
-            "`phasegate agents` shows what works on this machine",
+            f"could not start {program}: {step}: {text}",
+            "run `phasegate agents` to see what works on this machine",
         )
 
     hints = {
@@ -113,7 +113,7 @@ def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnav
         errno.E2BIG: "its arguments are too long: pass text on standard input or in a file",
     }
     return EnvironmentUnavailable(
-        f"{program} could not be started: {text}", hints.get(int(number), "check the command")
+        f"could not start {program}: {text}", hints.get(int(number), "check the command")
     )
 
 

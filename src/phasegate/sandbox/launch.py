@@ -213,5 +213,5 @@ def _spawn(
         )
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{command[0]} could not be started: {error.strerror}", "check the installation"
+            f"could not start {command[0]}: {error.strerror}", "check the installation"
         ) from error

@@ -109,7 +109,7 @@ class OutputPipe:
         try:
             on_chunk(chunk)
         except Exception:
-            _log.exception("the listener to a job's output has failed")
+            _log.exception("a job output listener failed")
             self.listener_failed = True
 
 

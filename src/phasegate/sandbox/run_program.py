@@ -183,7 +183,7 @@ def _start_process(
         ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{argv[0]} could not be started: {error.strerror}", "check the installation"
+            f"could not start {argv[0]}: {error.strerror}", "check the installation"
         ) from error
 
 
