@@ -82,7 +82,7 @@ def _check_names(config: Config) -> Iterator[ConfigProblem]:
                 remedy = "use letters and digits, joined by single hyphens, dots or underscores"
                 yield ConfigProblem((table, name), f"{name!r} is not a valid name", remedy)
             if variables.count(to_variable_name(name)) > 1:
-                what = f"`{name}` and another name give the same environment variable"
+                what = f"`{name}` and another name map to the same environment variable"
                 yield ConfigProblem((table, name), what, "rename one of them")
 
 
@@ -91,7 +91,7 @@ def _check_agents(config: Config) -> Iterator[ConfigProblem]:
         if agent.harness in _HARNESSES_WITHOUT_DEFAULT_COMMAND and not agent.command:
             what = f"the harness `{agent.harness}` needs a command"
             if agent.harness == ACP:
-                by_name = ", or use a name from the registry of ACP agents"
+                by_name = ", or use a name from the ACP agent registry"
             else:
                 by_name = ""
 
@@ -198,7 +198,7 @@ def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
     if count > MAX_ATTEMPTS:
         yield ConfigProblem(
             ("run", "competing_agents"),
-            f"{count} attempts at each package are too many",
+            f"{count} attempts per package are too many",
             f"use at most {MAX_ATTEMPTS}",
         )
 
@@ -212,7 +212,7 @@ def _check_phases(config: Config) -> Iterator[ConfigProblem]:
     for key, phase in config.phases.items():
         if key not in known:
             yield ConfigProblem(
-                ("phases", key), f"`{key}` is in no workflow", suggest_name(key, known)
+                ("phases", key), f"no workflow has the phase `{key}`", suggest_name(key, known)
             )
 
         for artifact in phase.required_artifacts or ():
@@ -233,7 +233,9 @@ def _check_paths(paths: PathSettings) -> Iterator[ConfigProblem]:
             )
         elif [*values.values()].count(path) > 1:
             yield ConfigProblem(
-                ("paths", name), f"`{path}` is set for two paths", "give each its own"
+                ("paths", name),
+                f"two settings have the path `{path}`",
+                "use a different path for each",
             )
 
 
@@ -246,15 +248,17 @@ def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
         )
 
     if storage.endpoint and not storage.endpoint.startswith(("https://", "http://")):
-        what = f"`{storage.endpoint}` is not the address of a server"
-        yield ConfigProblem(("storage", "endpoint"), what, "for instance https://s3.example.org")
+        what = f"`{storage.endpoint}` is not a server address"
+        yield ConfigProblem(
+            ("storage", "endpoint"), what, "use a URL such as https://s3.example.org"
+        )
 
     named = [name for name in (storage.access_key_env, storage.secret_key_env) if name]
     if len(named) == 1:
         yield ConfigProblem(
             ("storage", "access_key_env"),
-            "an access key needs its secret, and vice versa",
-            "name both variables",
+            "an access key and its secret must be set together",
+            "set both variables",
         )
 
     refused = find_storage_key_refusal(named)
@@ -266,8 +270,8 @@ def _check_fleet(fleet: FleetSettings) -> Iterator[ConfigProblem]:
     if bool(fleet.tls_cert_file) != bool(fleet.tls_key_file):
         yield ConfigProblem(
             ("fleet", "tls_cert_file"),
-            "a certificate needs its key, and vice versa",
-            "name both files",
+            "a certificate and its key must be set together",
+            "set both files",
         )
 
     refused = find_server_key_refusal(fleet.api_key_env)

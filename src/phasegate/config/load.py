@@ -297,8 +297,8 @@ def _find_type(key: Key, source: ValueSource) -> Any:
             type_ = fields[name]
         else:
             raise ConfigError(
-                f"{_format_source(source)}{'.'.join(key[:depth])} is a value, not a table",
-                "set it without a key below it",
+                f"{_format_source(source)}{'.'.join(key[:depth])} is a single value, not a table",
+                f"set {'.'.join(key[:depth])} itself, not a key below it",
             )
 
     return type_

@@ -45,21 +45,19 @@ def find_forge_token_refusal(
 
     if variable in _AGENT_KEYS:
         return SecretRefusal(
-            f"{variable} is the key of an agent, not of a forge",
+            f"{variable} is an agent's key, not a forge token",
             "set token_env in [forge] to another variable",
         )
     if api.username is not None:
-        return SecretRefusal(
-            f"{api_host} must not have a user name in its address", "fix url in [forge]"
-        )
+        return SecretRefusal(f"{api_host} must not contain a user name", "fix url in [forge]")
     if hosts is not None and (api_host not in hosts or api.port is not None):
         return SecretRefusal(
-            f"{variable} is not for {api.netloc}",
+            f"refusing to send {variable} to {api.netloc}, which is not its host",
             "set token_env in [forge] to a variable with another name",
         )
     if hosts is not None and api.scheme != "https":
         return SecretRefusal(
-            f"{variable} is not sent without encryption", "use https in url of [forge]"
+            f"refusing to send {variable} without encryption", "use https in `url` of [forge]"
         )
 
     return _find_remote_refusal(api_url, remote_url)
@@ -82,8 +80,8 @@ def _find_remote_refusal(api_url: str, remote_url: str) -> SecretRefusal | None:
 
     return SecretRefusal(
         f"the remote is at {remote.scheme}://{remote.hostname}, but the forge at"
-        f" {api.scheme}://{api.hostname}: the token of one is not sent to the other",
-        "make `url` in [forge] and the address of the remote agree",
+        f" {api.scheme}://{api.hostname}: the token for one is not sent to the other",
+        "make `url` in [forge] match the remote's address",
     )
 
 
@@ -92,7 +90,7 @@ def find_storage_key_refusal(names: Sequence[str]) -> SecretRefusal | None:
     for name in names:
         if name in _AGENT_KEYS:
             return SecretRefusal(
-                f"{name} is the key of an agent, not of a bucket", "use another variable"
+                f"{name} is an agent's key, not a bucket's", "use another variable"
             )
     return None
 
@@ -101,7 +99,7 @@ def find_server_key_refusal(name: str | None) -> SecretRefusal | None:
     """Return why a variable must not be used as the API key of a Temporal server."""
     if name in _AGENT_KEYS:
         return SecretRefusal(
-            f"{name} is the key of an agent, not of a Temporal server", "use another variable"
+            f"{name} is an agent's key, not a Temporal server's", "use another variable"
         )
     return None
 

@@ -245,7 +245,7 @@ MISTAKES = {
     "[run]\nparallel = 0\n": r":2: run.parallel: expected an integer >= 1",
     "[run]\nparallel = 1.5\n": r":2: run.parallel: expected an integer",
     '[run]\nsandbox = "ofline"\n': r":2: run.sandbox: .* \| did you mean `offline`",
-    "[run.parallel]\nx = 1\n": r":2: run.parallel is a value, not a table",
+    "[run.parallel]\nx = 1\n": r":2: run.parallel is a single value, not a table",
     "[limits]\nrun_cost_usd = 0\n": r":2: limits.run_cost_usd: expected a number > 0",
     "[limits]\nrun_tokens = -5\n": r":2: limits.run_tokens: expected an integer >= 1",
     "[limits]\ntotal_cost_usd = inf\n": r":2: limits.total_cost_usd: expected a number <=",
@@ -439,11 +439,11 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
     [
         ('url = "https://s3.example.org/b"', "is not s3://BUCKET/PREFIX"),
         ('url = "s3://team-records/../other"', "is not s3://BUCKET/PREFIX"),
-        ('endpoint = "s3.example.org"', "is not the address of a server"),
+        ('endpoint = "s3.example.org"', "is not a server address"),
         ('access_key_env = "RECORD_KEY"', "needs its secret"),
         (
             'access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"',
-            "ANTHROPIC_API_KEY is the key of an agent",
+            "ANTHROPIC_API_KEY is an agent's key",
         ),
     ],
 )
