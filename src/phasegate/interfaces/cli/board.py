@@ -114,7 +114,7 @@ def _print_link(link: str, port: int) -> None:
     click.echo(f"board: {link}\n  stop with Ctrl-C; the link works once, for one browser")
     if os.environ.get("SSH_CONNECTION"):
         command = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"
-        click.echo(f"  on your own machine, run first: {command}")
+        click.echo(f"  first run this on your own machine: {command}")
     sys.stdout.flush()
 
 

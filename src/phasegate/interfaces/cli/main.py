@@ -216,7 +216,7 @@ SECTIONS = {
     ),
 }
 TOOLS_SECTION = "Tools for authors of prompts, specifications and agents"
-AGILEPLUS_NOTE = "`agileplus` is the same program, under the name that the specification uses."
+AGILEPLUS_NOTE = "`agileplus` is the same program, under the name used in the specification."
 EPILOG = f"""\b
 Everywhere: --feature NAME, --json, --help. All commands: phasegate help --all.
 {AGILEPLUS_NOTE}"""
