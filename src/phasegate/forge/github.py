@@ -160,7 +160,7 @@ class GitHub(GitHubCompatible):
             if b"already exists" in answer.body:
                 return None
             raise ApiError(
-                f"no pull request can be opened: {answer.get_error_text()}",
+                f"cannot open a pull request: {answer.get_error_text()}",
                 "check the branch on the forge",
                 422,
             )

@@ -176,7 +176,7 @@ class GitHubCompatible:
             answer = self._api.send("POST", path, {"reviewers": [name]}, (404, 422))
             if answer.status in (404, 422):
                 problems.append(
-                    f"{name} cannot be asked for a review: {answer.get_error_text()}".rstrip(": ")
+                    f"cannot request a review from {name}: {answer.get_error_text()}".rstrip(": ")
                 )
 
         return problems

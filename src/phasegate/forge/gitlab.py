@@ -207,7 +207,7 @@ class GitLab:
 
         ids = self._find_user_ids((*pull.reviewers, *spec.reviewers))
         problems += [
-            f"{name} cannot be asked for a review: no such account"
+            f"cannot request a review from {name}: no such account"
             for name in spec.reviewers
             if name not in ids
         ]
@@ -274,8 +274,7 @@ class GitLab:
             # The token is valid: it has just read the merge request
             return MergeResult(
                 MergeOutcome.REFUSED,
-                "the account of the token may not merge into this branch "
-                f"({answer.get_error_text()})",
+                f"the token's account may not merge into this branch ({answer.get_error_text()})",
             )
         if answer.status == 409:
             return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
@@ -354,7 +353,7 @@ class GitLab:
 
         return (
             ReviewDecision.NOT_APPROVED,
-            f"the approval of {', '.join(stale)} is not known to be for {head[:12]}",
+            f"the approval of {', '.join(stale)} may be for an older commit than {head[:12]}",
         )
 
     def _fetch_push_time_s(

@@ -216,7 +216,7 @@ class ForgeApi:
 
         raise ApiError(
             f"{path} has more than {MAX_PAGES} pages",
-            "close the ones that are no longer needed",
+            "close or delete entries that are no longer needed",
             422,
         )
 

@@ -223,7 +223,7 @@ def _is_recorded_folder(root: int, record: CheckoutRecord) -> bool:
 
 def _replaced_error(record: CheckoutRecord) -> StateConflict:
     return StateConflict(
-        f"{record.folder} was replaced by another folder", "move it away, then dispatch again"
+        f"{record.folder} was replaced by another folder", "move it aside, then dispatch again"
     )
 
 

@@ -113,7 +113,7 @@ def create_checkout(
     if home.is_symlink() or (home.exists() and not home.is_dir()):
         raise ConfigError(
             f"{home} is not a folder",
-            "move it away, or set `worktrees` in [paths] of phasegate.toml",
+            "move it aside, or set `worktrees` in [paths] of phasegate.toml",
         )
 
     if not home.is_dir():
@@ -128,7 +128,7 @@ def create_checkout(
         if not _is_own_folder(repository, folder, records_folder(repository, assignment.name)):
             raise StateConflict(
                 f"{folder} exists and was not created by Phasegate",
-                "move it away, then dispatch again",
+                "move it aside, then dispatch again",
             )
         _move_aside(folder)
 
