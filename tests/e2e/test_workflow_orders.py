@@ -67,7 +67,7 @@ def expect_refusal(done: Done, code: int, *parts: str) -> None:
 def test_a_workflow_with_two_phases_of_packages_is_refused(tmp_path: Path) -> None:
     flow = '[workflows.twice]\nphases = ["01-requirements", "06-implementation", "16-upgrade-execute"]\n'
     project = make_feature_project(tmp_path, config=flow)
-    expect_refusal(project.call("start", "twice", "x"), 2, "twice has two phases of work packages")
+    expect_refusal(project.call("start", "twice", "x"), 2, "twice has two work package phases")
 
 
 @pytest.mark.demand("W4.a", "W1.j")

@@ -147,7 +147,7 @@ def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
 
 def _mark_tolerated(check: CheckResult) -> CheckResult:
     if check.fault is Fault.NO_PROGRAM:
-        what = f"it could not be run here before the work began either: {check.summary}"
+        what = f"it could not run here before the work began either: {check.summary}"
         return replace(
             check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None
         )

@@ -146,8 +146,8 @@ def _describe_withheld_credentials() -> str:
     if not list_credentials(get_user_access(os.environ)):
         return ""
     return (
-        "\nyour credentials for package registries are not given to a repository that you have"
-        " not accepted; to give them: phasegate trust\n"
+        "\nyour package registry credentials are not passed to a repository that you have"
+        " not accepted; to pass them, run: phasegate trust\n"
     )
 
 

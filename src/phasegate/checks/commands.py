@@ -487,7 +487,7 @@ class PlanRunner:
         forged = find_report_problem(report, parsed) if report is not None else None
         if forged is not None and tests is not None:
             tests = replace(tests, is_forged=True)
-            problem = (forged, "Let the test runner report its own results, and end by itself.")
+            problem = (forged, "Let the test runner report its own results, and exit by itself.")
 
         if problem is None:
             assert tests is not None
@@ -754,7 +754,7 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
 
     if ran.timed_out:
         return (
-            f"it ran out of time after {ran.duration_s:.0f} s",
+            f"it timed out after {ran.duration_s:.0f} s",
             f"Make `{shown}` faster, or split the package.",
         )
 

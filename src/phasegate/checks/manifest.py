@@ -142,7 +142,7 @@ def _check_changes(work: HarvestedWork) -> CheckResult:
         return failed_check(
             "changes",
             "nothing was changed",
-            "Do what the package asks for, in the checkout, and commit it.",
+            "Make the changes that the package asks for in the checkout, and commit them.",
         )
 
     return passed_check(
@@ -270,4 +270,4 @@ def _check_verified(checks: Iterable[CheckResult]) -> list[CheckResult]:
     remedy = (
         "Name deliverables in the package, or a test command in its `checks` or in phasegate.toml."
     )
-    return [failed_check("verified", "nothing shows that the work is done", remedy)]
+    return [failed_check("verified", "there is no evidence that the work is done", remedy)]

@@ -179,7 +179,7 @@ class StrengthRunner:
         if base.is_reported and not work.is_reported:
             self._add(
                 "unreported tests",
-                "the base's test run reported its tests one by one, this one does not",
+                "the base's test run reported its tests one by one, but this one did not",
                 "the test run",
             )
             return
@@ -223,7 +223,7 @@ class StrengthRunner:
             if is_test_path(one.path, self._inputs.test_files) or any(
                 name in text for text in texts
             ):
-                text = f"{_count_removed(one)} lines of the data of a test were removed or changed"
+                text = f"{_count_removed(one)} lines of test data were removed or changed"
                 self._findings.append(
                     StrengthFinding(
                         kind="changed test data", severity=Severity.ASK, path=one.path, text=text

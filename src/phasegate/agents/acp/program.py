@@ -44,9 +44,9 @@ AUTH_REQUIRED = -32000
 # For claude-agent-acp; other agents ignore it. Project settings could send its key to another host.
 USER_SETTINGS_ONLY = {"claudeCode": {"options": {"settingSources": ["user"]}}}
 REFUSAL_PROMPT = (
-    "The last change was refused and not made: {what}. Go on without it and bring the task to its "
-    "end, with the answer that was asked for; if it cannot be done without that change, say so in "
-    "a line that begins with BLOCKER:"
+    "The last change was refused and not applied: {what}. Continue without it and finish the task "
+    "with the requested answer; if that is impossible without the change, say so in a line that "
+    "begins with BLOCKER:"
 )
 MAX_REFUSAL_CHARS = 500
 # This agent sends notices "Info: ..." as messages.

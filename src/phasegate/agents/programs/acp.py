@@ -67,7 +67,8 @@ _REASONS = {
 }
 _REMEDIES = {
     AcpEndReason.SIGN_IN: (
-        "sign in with the agent's own program, or add the variable of its key to `env` of the agent"
+        "sign in with the agent's own program, or add the name of its API key variable to "
+        "the agent's `env`"
     ),
     AcpEndReason.NOT_STARTED: (
         "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`"
@@ -130,8 +131,8 @@ def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
     for name in known.repository_programs:
         if (task.checkout / name).exists():
             raise ConfigError(
-                f"{known.program} would run the programs of this repository in {name}",
-                "use another agent here, or remove them from the branch that the work starts from",
+                f"{known.program} would run this repository's programs in {name}",
+                "use another agent here, or remove them from the base branch",
             )
 
     return build_launch(task, known, ())
@@ -283,7 +284,7 @@ def _build_report(end: AcpSessionEnd | None, finished: FinishedRun) -> AgentRepo
 
     if finished.exceeded_limit or finished.timed_out or finished.signal is not None or end is None:
         if plain.ending is Ending.COMPLETED:
-            return _make_failed_report("it ended without reporting how")
+            return _make_failed_report("it ended without a stop reason")
         return plain
 
     if end.how is AcpEndReason.END_TURN:

@@ -100,8 +100,8 @@ def _refuse_plugins(checkout: Path) -> None:
     if plugins:
         first = plugins[0].relative_to(checkout)
         raise ConfigError(
-            f"opencode would run the plugins of this repository: {first}",
-            "use another agent here, or remove them from the branch that the work starts from",
+            f"opencode would run this repository's plugins: {first}",
+            "use another agent here, or remove them from the base branch",
         )
 
 
@@ -215,7 +215,9 @@ class _OpenCodeParser(StreamParser):
             return ()
 
         message = cause.partition('"')[0]
-        self._state.retry_error = ReportedError(f"temporarily no answer from its model: {message}")
+        self._state.retry_error = ReportedError(
+            f"its model temporarily does not respond: {message}"
+        )
         self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
 
         return (make_notice_event(cause, failed=True),)
@@ -238,9 +240,7 @@ class _OpenCodeParser(StreamParser):
             self._empty_steps = 0
 
         if self._empty_steps >= _MAX_EMPTY_STEPS:
-            self._state.retry_error = ReportedError(
-                "the model's stream ended before its end, repeatedly"
-            )
+            self._state.retry_error = ReportedError("the model's stream was cut off repeatedly")
             self._state.stop()
 
         if self._state.completed:

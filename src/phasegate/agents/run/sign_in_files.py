@@ -89,7 +89,7 @@ def _return_file(file: SharedFile) -> None:
     try:
         _save_renewal(file)
     except OSError:
-        _log.exception("a renewed sign-in could not be copied back to %s", file.original)
+        _log.exception("could not copy a renewed sign-in back to %s", file.original)
     with suppress(OSError):
         os.unlink(file.name, dir_fd=file.folder_fd)
 

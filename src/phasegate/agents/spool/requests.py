@@ -210,7 +210,7 @@ def _parse_ask(arguments: Sequence[str]) -> AskRequest:
             words.append(word)
 
     if bool(question_id) == bool(words) or len(words) > 1:
-        raise InvalidSpoolRequest('one question: ask "..." [--option A --option B]')
+        raise InvalidSpoolRequest('expected one question: ask "..." [--option A --option B]')
 
     return AskRequest("".join(words), tuple(options), question_id)
 

@@ -141,7 +141,7 @@ class RequestSpool:
             )
         except Exception:
             # A bug in Phasegate must not end the agent's run.
-            _log.exception("a request from inside a job could not be answered")
+            _log.exception("could not answer a request from inside a job")
             return SpoolAnswer(70, stderr="phasegate: internal error; continue without it\n")
 
     def _read_request(self, name: str) -> bytes:

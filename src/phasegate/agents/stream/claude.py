@@ -258,7 +258,7 @@ class ClaudeStreamParser(StreamParser):
 
         if event.subtype == "api_retry":
             self._state.retry_error = ReportedError(
-                event.error or "its model does not answer", event.error_status
+                event.error or "its model does not respond", event.error_status
             )
             text = f"attempt {event.attempt} failed: {event.error_status or ''} {event.error}"
             return (make_notice_event(text, failed=True),)
@@ -269,7 +269,7 @@ class ClaudeStreamParser(StreamParser):
         return ()
 
     def _handle_retry(self, retry: QwenRetry) -> Iterable[AgentEvent]:
-        self._state.retry_error = ReportedError("temporarily no answer from its model")
+        self._state.retry_error = ReportedError("its model temporarily does not respond")
         if retry.delay_ms >= MAX_RETRY_DELAY_MS:
             self.announced_wait_s = retry.delay_ms / 1000
             self._state.stop()

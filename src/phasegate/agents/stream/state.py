@@ -277,7 +277,7 @@ def _describe_unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
     return {
         "ending": Ending.NOT_RUNNABLE,
         "reason": f"it does not know the option {option}",
-        "remedy": f"{advice}; or fix `command` in phasegate.toml, if the option is yours",
+        "remedy": f"{advice}; or remove it from `command` in phasegate.toml, if it is set there",
     }
 
 

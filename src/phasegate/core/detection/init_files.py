@@ -16,7 +16,7 @@ PROFILES_WITH_CHECKS = ("rust", "go", "typescript", "python")
 _WRITER_PHASES = ("plan", "implement", "archive")
 _CRITIC_PHASES = ("challenge", "review")
 _NO_AGENT = """\
-# No agent program was found. Name one:
+# No agent program was found. Configure one:
 # [agents.claude]
 # harness = "claude_code"
 # Or any program that reads a task envelope on stdin:

@@ -175,7 +175,8 @@ def detect_node(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | 
         )
     if unasked:
         notes.append(
-            f"not asked for, because Phasegate does not know it as a check: {', '.join(unasked)}"
+            f"not asked for, because Phasegate does not recognise it as a check:"
+            f" {', '.join(unasked)}"
         )
 
     return DetectedProject(

@@ -208,7 +208,7 @@ def _decide_about_remarks(
     authors = ", ".join(dict.fromkeys(remark.author for remark in remarks))
     return PullDecision(
         PullStep.STOP,
-        f"remarks have caused {progress.remark_rounds} rounds, and there are new ones of {authors}",
+        f"remarks have caused {progress.remark_rounds} rounds, and there are new ones by {authors}",
         "read them; resolve to allow more rounds, or resolve the threads on the forge first",
     )
 

@@ -169,7 +169,7 @@ def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: s
 
         return _block(
             feature,
-            f"the verdict of the archivist is {ended.verdict}",
+            f"the archivist's verdict is {ended.verdict}",
             "read its answer, fix it, then resolve",
         )
 

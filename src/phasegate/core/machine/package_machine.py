@@ -358,7 +358,7 @@ def _after_selection(run: PackageRun) -> PackageRun:
 
 def _after_harvest(run: PackageRun, harvested: events.Harvested) -> PackageRun:
     if harvested.leaks:
-        reason = f"a secret of the agent is in its changes: {'; '.join(harvested.leaks)}"
+        reason = f"its changes contain a secret of the agent: {'; '.join(harvested.leaks)}"
         return _block(
             replace(run, findings=f"{reason}\nDo not write the key in any form. Start again."),
             reason,
@@ -437,7 +437,7 @@ def _after_failed_checks(run: PackageRun, checked: events.Validated) -> PackageR
             replace(run, findings="\n".join(checked.failures)),
             "; ".join(checked.governance),
             'permit it (phasegate scope allow WPnn dependency:NAME or PATH --reason "..."), '
-            "or let it be undone; then resolve",
+            "or have it undone; then resolve",
         )
 
     still_missing = {*checked.without_program} & {*run.previous.without_program}
@@ -481,7 +481,7 @@ def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
 
     return _block(
         replace(run, findings=reviewed.findings),
-        f"the verdict of the reviewer is {reviewed.verdict}",
+        f"the reviewer's verdict is {reviewed.verdict}",
         "read the findings, and decide",
     )
 

@@ -94,7 +94,7 @@ def _notes(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
             TASKS_FILE,
             0,
             "no-tasks",
-            "holds no task with an id such as 1.1: task ids are not checked",
+            "contains no task with an id such as 1.1: task ids are not checked",
         )
 
 

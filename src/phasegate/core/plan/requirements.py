@@ -135,7 +135,7 @@ class _AnnotationReader:
             self._add_finding(
                 number,
                 "stray-annotation",
-                "this annotation is not alone on its line, and does not count",
+                "this annotation is not alone on its line, so it is ignored",
             )
 
         if _SCENARIO.match(line):
@@ -274,7 +274,7 @@ class _AnnotationReader:
                     self._add_finding(
                         listed.line,
                         "unannotated-id",
-                        f"{listed.id} is not annotated, and does not count",
+                        f"{listed.id} is not annotated, so it is ignored",
                     )
 
         return Spec(tuple(requirements.values()), tuple(sorted(self._findings)))

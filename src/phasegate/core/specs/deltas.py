@@ -265,7 +265,7 @@ def _find_problem(
     if delta.change is Change.ADDED:
         if found:
             code = "exists"
-            message = f"it exists already in {found[0]}; choose another id, or state it as modified"
+            message = f"it already exists in {found[0]}; choose another id, or state it as modified"
     elif found is None:
         code, message = "unknown", "no current specification has it"
     elif delta.was and find_requirement(specs, delta.requirement.id):
@@ -408,7 +408,7 @@ def find_delta_conflicts(
                     code="conflict",
                     requirement=other.target,
                     message=f"{slug} changes this requirement too; whichever is merged second "
-                    "has to start from the other's text",
+                    "must start from the other's text",
                     current=f"({slug}, {other.change})\n{theirs}",
                     proposed=render_requirement(mine[other.target].requirement),
                 )

@@ -120,7 +120,7 @@ def parse_spec(text: str) -> CapabilitySpec:
 
     ids = Counter(one.id for one in blocks if isinstance(one, CurrentRequirement))
     if twice := [id_ for id_, times in ids.items() if times > 1]:
-        raise MalformedSpec(f"{', '.join(twice)} is there twice")
+        raise MalformedSpec(f"{', '.join(twice)} appears twice")
     return CapabilitySpec(tuple(blocks))
 
 

@@ -59,7 +59,7 @@ def compute_impact(
     planned = read_planned_packages(reader, slug)
     if planned and TASKS_FILE not in documents:
         raise StateConflict(
-            f"{slug} has packages that were written by hand, which cannot be planned again",
+            f"{slug} has manually written packages, which cannot be replanned",
             "edit the package, or go back: phasegate back PHASE WHY",
         )
 

@@ -97,9 +97,7 @@ def start_workflow(
 
     plan = tuple(_plan_phase(project, key, phases) for key in phases)
     if sum(phase.work is PhaseWork.PACKAGES for phase in plan) > 1:
-        raise ConfigError(
-            f"{type_} has two phases of work packages", "keep one of them in its phases"
-        )
+        raise ConfigError(f"{type_} has two work package phases", "keep one of them")
 
     agents = list_known_agents(project) if runs_elsewhere else find_startable_agents(project)
     _choose_agents(project, plan, agent, agents)

@@ -114,7 +114,7 @@ def read_server_access(
         if not api_key:
             raise EnvironmentUnavailable(
                 f"{fleet.api_key_env} is not set",
-                f"this variable must contain the API key of {fleet.address}",
+                f"set this variable to the API key of {fleet.address}",
             )
 
     files = [

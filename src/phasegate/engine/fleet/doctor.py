@@ -127,7 +127,7 @@ def _repository(project: Project) -> str:
     """Check that remote, clone and bucket belong to the same repository."""
     id_ = find_registered_id(project)
     if not id_:
-        return "has no id yet: the first worker or run makes one"
+        return "has no id yet: the first worker or run creates one"
 
     address = open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S).address
     return f"{id_[:12]}, with its record in {address}"
@@ -136,7 +136,7 @@ def _repository(project: Project) -> str:
 def _sandbox(project: Project) -> str:
     wanted = project.config.run.sandbox.value
     if wanted == SandboxLevel.NONE.value:
-        return 'off, as sandbox = "none" in [run] says'
+        return 'off, because of sandbox = "none" in [run]'
 
     levels = [
         level

