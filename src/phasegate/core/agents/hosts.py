@@ -33,6 +33,7 @@ def is_own_address(address: str) -> bool:
 
 
 def _matches(pattern: str, host: str, port: int) -> bool:
+    """Return whether a host and port match a pattern such as `*.example.org:8443`."""
     if pattern in (ANY_HOST, PUBLIC_HOSTS):
         return True
 

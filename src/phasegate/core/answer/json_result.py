@@ -192,6 +192,7 @@ def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult
 
 
 def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
+    """Decode an object as a result; None if it has no field of a result."""
     try:
         fields = _load_strict_json(source)
         if not {"success", "job_id"} & fields.keys():
@@ -225,6 +226,7 @@ def _require_ids(response: AgentResponse) -> None:
 
 
 def _load_strict_json(source: str) -> dict[str, object]:
+    """Parse JSON without duplicate keys, special numbers and half surrogate pairs."""
     fields: dict[str, object] = json.loads(
         source,
         object_pairs_hook=_reject_duplicate_keys,

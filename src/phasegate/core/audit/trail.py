@@ -224,6 +224,7 @@ def scan_trail(data: bytes, previous: str) -> TrailScan:
 
 
 def _find_line_problem(line: bytes, previous: str) -> str:
+    """Return why a line does not continue the trail; empty if it does."""
     body = line[:-_TAIL_LENGTH]
     key = line[-_TAIL_LENGTH : -_HASH_LENGTH - 2]
     tail = line[-_HASH_LENGTH - 2 :]

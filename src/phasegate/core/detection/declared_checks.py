@@ -86,6 +86,7 @@ def describe_unasked(checks: Iterable[DeclaredCheck], asked: Iterable[str]) -> t
 
 
 def _list_lines(files: ProjectFiles) -> Iterator[tuple[str, str]]:
+    """Yield the commands of CI, tox, nox and pre-commit, each with its source."""
     for path in sorted(files.paths):
         if path.startswith(".github/workflows/"):
             for line in _read_workflow_steps(files.get_text(path)):

@@ -79,6 +79,7 @@ def _find_frozen_changes(
     files: tuple[ChangedFile, ...],
     exceptions: frozenset[str],
 ) -> Iterator[RuleViolation]:
+    """Yield changes of frozen files that no exception permits."""
     by_path = {file.path: file for file in files}
     for entry in package.frozen_files:
         # "package.json root entries": everything but the dependencies
@@ -96,6 +97,7 @@ def _find_frozen_changes(
 def _find_forbidden_dependencies(
     package: WorkPackage, files: tuple[ChangedFile, ...], exceptions: frozenset[str]
 ) -> Iterator[RuleViolation]:
+    """Yield added dependencies that the package does not permit."""
     approved = (
         entry.removeprefix(DEPENDENCY_PREFIX)
         for entry in exceptions
@@ -190,6 +192,7 @@ def _read_requirement_lines(text: str) -> Iterator[str]:
 
 
 def _read_pyproject(text: str) -> Iterator[str]:
+    """Yield the names of all dependencies in a pyproject.toml."""
     manifest = loads(text)
     lists = [
         get_nested(manifest, "project", "dependencies"),

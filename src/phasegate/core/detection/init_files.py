@@ -111,6 +111,7 @@ def _render_agent(row: HarnessRow, set_variables: frozenset[str]) -> str:
 
 
 def _render_checks(facts: RepositoryFacts) -> list[str]:
+    """Render the commented check table of a new phasegate.toml."""
     if not facts.kind:
         return [
             "# The kind of project was not detected."

@@ -290,6 +290,7 @@ def _build_prepare_step(scripts: Mapping[str, str], manager: str) -> str:
 def _find_commands(
     files: ProjectFiles, manifest: Mapping[str, object], scripts: Mapping[str, str], manager: str
 ) -> Iterator[tuple[str, FoundCommand]]:
+    """Yield build, test, lint, type check and coverage commands by purpose."""
     if "build" in scripts:
         yield "build", FoundCommand(f"{manager} run build", "script `build`")
 

@@ -115,6 +115,7 @@ def apply_package_event(run: PackageRun, event: events.AnyPackageEvent) -> Packa
 
 
 def _after_preparation(run: PackageRun, prepared: events.PackagePrepared) -> PackageRun:
+    """Start the first round, or choose among the attempts that were kept."""
     run = replace(
         run,
         state=PackageState.DOING,
@@ -297,6 +298,7 @@ def find_unchecked_attempt(run: PackageRun) -> Attempt | None:
 
 
 def _after_attempt_check(run: PackageRun, checked: events.AttemptChecked) -> PackageRun:
+    """Store the checks of an attempt of the contest."""
     numbers = [attempt.number for attempt in run.contest.attempts if not attempt.is_checked]
     if checked.attempt not in numbers:
         return run
@@ -357,6 +359,7 @@ def _after_selection(run: PackageRun) -> PackageRun:
 
 
 def _after_harvest(run: PackageRun, harvested: events.Harvested) -> PackageRun:
+    """Continue after collecting changes: block on a leak or violation, else check."""
     if harvested.leaks:
         reason = f"its changes contain a secret of the agent: {'; '.join(harvested.leaks)}"
         return _block(
@@ -408,6 +411,7 @@ def _block_unchanged(run: PackageRun, existing: tuple[str, ...]) -> PackageRun:
 
 
 def _after_checks(run: PackageRun, checked: events.Validated) -> PackageRun:
+    """Continue after the checks: fix failures, publish, or start the review."""
     if checked.failures:
         return _after_failed_checks(run, checked)
 
@@ -460,6 +464,7 @@ def _after_failed_checks(run: PackageRun, checked: events.Validated) -> PackageR
 
 
 def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
+    """Continue after a review: finish, review in full, or start another round."""
     run = replace(run, review=replace(run.review, reviewed_commit=run.commit))
 
     if reviewed.verdict is Verdict.PASS:

@@ -149,6 +149,7 @@ def _split_at_stars(part: str) -> list[str] | None:
 
 
 def _build_bracket_regex(body: str) -> str | None:
+    """Translate the inside of `[...]` to a regex; None for an invalid range."""
     negated = body[:1] in ("!", "^")
     text = body[1:] if negated else body
     out = []

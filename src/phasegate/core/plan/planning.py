@@ -168,6 +168,7 @@ class _TaskGroups:
 def _build_package(
     id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage
 ) -> WorkPackage:
+    """Build a package from its tasks; `common` has the fields that all share."""
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.files))
     removed = find_removed_files(tasks)
     kinds = {path: classify_file(path) for path in paths if path not in removed}

@@ -203,6 +203,7 @@ class _PromptParser:
         )
 
     def _handle_start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Check that an element is allowed here, and open it."""
         parent = self._open[-1] if self._open else ""
         if _PARENT.get(tag) != parent:
             self._refuse(
@@ -237,6 +238,7 @@ class _PromptParser:
             self._items.append(ContextItem(ItemType(tag), name, content))
 
     def _decode_element(self, tag: str, content: str) -> tuple[str | None, str]:
+        """Return name and content of an element with its escapes decoded."""
         attributes = dict(self._attributes)
         escaped = _ESCAPED_FORMS.get(attributes.pop("escaped", ""))
         if tag in tuple(ItemType):

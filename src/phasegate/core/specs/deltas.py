@@ -157,6 +157,7 @@ def _read_delta(
     listed: Mapping[str, Iterable[Scenario]],
     line: int,
 ) -> Delta:
+    """Read one change of a requirement from its annotation and text."""
     id_ = attributes.get("id", "")
     change = attributes["change"]
     capability = attributes.get("capability", "") or guess_capability(id_)

@@ -224,6 +224,7 @@ def _find_blocks(lines: list[str], prose: frozenset[int]) -> Iterator[int]:
 
 
 def _read_requirement(heading: re.Match[str], lines: list[str]) -> CurrentRequirement:
+    """Read one requirement of a current specification."""
     priority = _PRIORITY.fullmatch(lines[0]) if lines else None
     body = lines[1:] if priority else lines
     text, bindings, scenarios = read_sections(body)

@@ -185,6 +185,7 @@ class FieldReader:
         return self._entries.values.get(key)
 
     def _find_line(self, key: str, value: str | None) -> int:
+        """Return the line of a key, or of one value in its list."""
         top, _, rest = key.partition(".")
         node = self._entries.values.get(top)
         if rest and isinstance(node, YamlMapping):
