@@ -112,6 +112,7 @@ def open_fleet_bucket(
 
 
 def _bind_to_repository(bucket: Bucket) -> None:
+    """Write the repository's id into the bucket; raise if it has another one."""
     own = bucket.repository.encode()
     found = bucket.get(BINDING_PATH)
     if found is None and not bucket.create(BINDING_PATH, own):

@@ -202,6 +202,7 @@ def _find_tampering(checker: PackageChecker, commit: str, seal: AcceptanceSeal) 
 def _list_rows(
     seal: AcceptanceSeal, tree: str, outcomes: Mapping[str, str]
 ) -> Iterator[RequirementRow]:
+    """Yield the outcome of each requirement's sealed tests."""
     for name, tests in seal.tests.items():
         found = {find_test_outcome(id_, outcomes) for id_ in tests}
         yield RequirementRow(

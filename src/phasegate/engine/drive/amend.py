@@ -158,6 +158,7 @@ def _read_revision(branch: FeatureBranch, reader: RecordReader, id_: str) -> str
 
 
 def _amend_document(branch: FeatureBranch, revision: str, id_: str, text: str) -> AmendedSpec:
+    """Return spec.md with the new text of a requirement; raise if there is none."""
     blob = branch.list_documents().get(SPEC_FILE)
     texts = branch.read_documents({SPEC_FILE: blob}) if blob else {}
     if not text.strip():

@@ -323,6 +323,7 @@ def _record_order(journal: FeatureJournal, event: AnyFeatureEvent) -> Feature:
 
 
 def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the phases and the noun of a workflow type."""
     own = project.config.workflows.get(type_)
     if own is not None:
         return own.phases, own.noun
@@ -370,6 +371,7 @@ def _choose_agents(
     agent: str | None,
     available: Mapping[str, AgentSettings],
 ) -> Mapping[str, AgentSettings]:
+    """Choose an agent for every role of the plan."""
     roles = {
         PhaseWork.PLANNING: ("plan", "challenge"),
         PhaseWork.PACKAGES: ("implement", "review"),

@@ -70,6 +70,7 @@ def _last_feature_event(record: RecordReader, slug: str) -> AnyFeatureEvent | No
 
 
 def _describe_cleared_package(record: RecordReader, slug: str, package: str) -> str:
+    """Say why a blocked package can be tried again; empty if it cannot."""
     if was_path_allowed(record, slug, package):
         return _PATH_ALLOWED
 

@@ -44,6 +44,7 @@ def run_fleet_checks(folder: Path) -> tuple[FleetCheck, ...]:
 
 
 def _iter_checks(project: Project) -> Iterator[FleetCheck]:
+    """Yield the result of each check of this machine, then of each agent."""
     for check in (_packages, _server, _bucket, _remote, _repository, _sandbox):
         name = check.__name__.strip("_")
         try:
@@ -134,6 +135,7 @@ def _repository(project: Project) -> str:
 
 
 def _sandbox(project: Project) -> str:
+    """Return the available sandbox level; raise if the wanted one does not work."""
     wanted = project.config.run.sandbox.value
     if wanted == SandboxLevel.NONE.value:
         return 'off, because of sandbox = "none" in [run]'

@@ -91,6 +91,7 @@ async def check_namespace(project: Project) -> None:
 
 
 async def _describe_fleet(project: Project) -> ServerState:
+    """Ask the Temporal server for the workers and queues of running features."""
     client = await connect_to_temporal(project)
     prefix = f"{fleet_queue_name(project)} "
     limit = asyncio.Semaphore(_MAX_CONCURRENT)

@@ -395,6 +395,7 @@ class FleetWorker:
 
     @contextmanager
     def _open_record(self) -> Iterator[tuple[Project, BucketStore, BucketTrailWriter]]:
+        """Open the fleet's record and a trail writer while the context lasts."""
         project = open_project(self._root)
         bucket = open_fleet_bucket(project, stop=self._is_ending)
         project = project._replace(document_store=BucketDocumentStore(bucket))
@@ -436,6 +437,7 @@ class FleetWorker:
         handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
 
         def beat() -> None:
+            """Send heartbeats until the activity ends; stop it if the server gave it up."""
             answered_s = monotonic()
             while not ended.wait(interval_s):
                 activity.heartbeat()
@@ -650,6 +652,7 @@ async def _shut_down(
 async def _start_queue_workers(
     project: Project, client: Client, worker: FleetWorker, stack: AsyncExitStack
 ) -> list[Worker]:
+    """Start a worker for each queue that this machine serves."""
     queue = fleet_queue_name(project)
     max_features = project.config.fleet.features_per_worker
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")

@@ -138,6 +138,7 @@ class FeatureBranch(NamedTuple):
         return {path: data for path, data in files.items() if blobs.get(path) != ids[path]}
 
     def _write_commit(self, head: str, files: Mapping[str, bytes | None], message: str) -> str:
+        """Write a commit with changed files on top of `head`; return its id."""
         repository = self.project.repository
         signature = self.project.make_signature()
         write_blobs(repository, (data for data in files.values() if data is not None))

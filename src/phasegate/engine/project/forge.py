@@ -148,6 +148,7 @@ def _validate_token(value: str, source: str) -> str:
 
 
 def _read_token_from_program(row: ForgeSpec, address: ForgeAddress) -> str:
+    """Return the token that a program such as `gh` prints; empty if none."""
     if not row.token_command:
         return ""
 

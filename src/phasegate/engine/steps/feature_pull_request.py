@@ -236,6 +236,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
     # --- body
 
     def render_body(self) -> str:
+        """Render the description of the feature's pull request."""
         feature = self._feature
         spent = self._context.spent
         commits = self._package_commits()

@@ -241,6 +241,7 @@ class PackagePlanner(NamedTuple):
     def _packages_from_tasks(
         self, tasks: TaskList, texts: Mapping[str, str]
     ) -> tuple[WorkPackage, ...]:
+        """Plan packages from the tasks of the feature."""
         profile = self._detect_profile()
         return plan_packages(
             tasks.tasks,
@@ -269,6 +270,7 @@ class PackagePlanner(NamedTuple):
     def _render_documents(
         self, packages: Iterable[WorkPackage], texts: Mapping[str, str]
     ) -> dict[str, str]:
+        """Render the document of each package, by id."""
         packages = list(packages)
         whole = WorkPackage(
             work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=()

@@ -99,6 +99,7 @@ def find_drift(project: Project) -> DriftReport:
 def _explain(
     project: Project, commit: str, capability: str, id_: str, binding: BindingView
 ) -> DriftItem:
+    """Explain what changed at a binding, where, and in which commit."""
     path = binding.target.partition("::")[0]
     text = read_texts(project, commit, [path]).get(path, "")
     part = extract_bound_text(binding.target, text)

@@ -323,6 +323,7 @@ def read_fleet_status(reader: StoreReader) -> FleetStatus | None:
 
 
 def _parse_fleet_status(content: bytes) -> FleetStatus:
+    """Decode the stored fleet status; raise TypeError if it is not a list."""
     fields = parse_json(content.decode())
     if not isinstance(fields, list):
         raise TypeError("not a list")
@@ -440,6 +441,7 @@ def _feature_decision(card: FeatureCard) -> PendingDecision:
 
 
 def _question_decision(one: AgentQuestion) -> PendingDecision:
+    """Create the decision that an open question asks for."""
     return PendingDecision(
         feature=one.feature,
         package=one.work,
@@ -601,6 +603,7 @@ def find_package_cards(
 def _package_card(
     row: PackageRow, worker: Worker | None, spent: Spending, is_held: bool
 ) -> PackageCard:
+    """Create the card of a package from its row."""
     return PackageCard(
         feature=row.feature,
         id=row.id,

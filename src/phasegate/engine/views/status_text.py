@@ -248,6 +248,7 @@ def _spent_lines(spent: dict[str, Spending]) -> list[str]:
 
 
 def _other_line(card: FeatureCard, of_fleet: str) -> str:
+    """Render the line of another active feature."""
     standing = _STANDING_LABELS[card.standing]
     if card.worker and card.worker.command == NO_WORKER_YET:
         standing = "waiting for a worker"
@@ -410,6 +411,7 @@ def _ended_line(card: FeatureCard) -> str:
 
 
 def _package_lines(card: PackageCard) -> Iterator[str]:
+    """Yield the lines of a package, with its state, reason and next step."""
     row = _escape_card(card)
     reason = f"  {row.reason}" if row.reason else ""
     yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{reason}"
