@@ -60,6 +60,7 @@ def board(ctx: click.Context, port: int | None) -> None:
 
 
 def _serve_board(port: int | None) -> None:
+    """Listen on the port, print the sign-in link, and serve the board."""
     try:
         from phasegate.interfaces.board.access import BoardCredentials
         from phasegate.interfaces.board.server import open_socket, serve_board

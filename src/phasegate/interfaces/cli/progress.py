@@ -62,6 +62,7 @@ class ProgressPrinter:
         self._has_log = not quiet and not as_json and is_stdout_separate_file()
 
     def __call__(self, event: StreamEvent) -> None:
+        """Print the line of an event, and its block when it is the last one."""
         if self._quiet:
             return
 

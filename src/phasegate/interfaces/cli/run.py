@@ -386,6 +386,7 @@ def _choose_feature(
     feature: str | None,
     agent: str | None,
 ) -> str:
+    """Return the feature to continue, or start a new one and return its slug."""
     if type_ is None:
         return orders.select_feature(project, store, feature)
 

@@ -251,6 +251,7 @@ def _wait_for_more() -> bool:
 
 
 def _print_text(text: str, *, is_diff: bool = False) -> None:
+    """Print a text, with colours for a diff on a terminal."""
     if sys.stdout.isatty():
         text = escape_unprintable(text, keep="\n\t")
         if is_diff:
@@ -265,6 +266,7 @@ def _print_text(text: str, *, is_diff: bool = False) -> None:
 
 
 def _format_subject(subject: Subject, verdicts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines about a package, phase or job."""
     if subject.package is not None:
         card = subject.package
         yield f"{card.feature}  {card.id}  {card.state}  {card.title}"
@@ -294,6 +296,7 @@ def _format_subject(subject: Subject, verdicts: Mapping[str, str]) -> Iterator[s
 
 
 def _format_attempt(attempt: AttemptView) -> str:
+    """Return the line of an attempt of a contest."""
     if attempt.taken:
         use = "selected"
     elif attempt.ref:
