@@ -166,6 +166,7 @@ def _translate_errors(path: str) -> Iterator[None]:
 
 
 def _artifact_error(path: str, error: OSError) -> PhasegateError:
+    """Create the error for an artifact that cannot be read or written."""
     if error.errno in _UNSAFE_PATH_ERRNOS:
         why = "its path contains a link or a file, or it is not a regular file"
         return ConfigError(

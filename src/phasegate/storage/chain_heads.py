@@ -148,6 +148,7 @@ class ChainHeadsFile:
         self._append_line(_format_line("anchored", head), durable=True)
 
     def _append_line(self, line: str, durable: bool) -> None:
+        """Append a line, after removing a torn one; flush it to disk if `durable`."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -223,6 +224,7 @@ def _parse_line(path: Path, line: str) -> tuple[str, ChainHead]:
 
 
 def _collect_heads(lines: list[tuple[str, ChainHead]], source: str) -> RecordedHeads:
+    """Return the heads that the lines of the file record."""
     confirmed = tuple(head for word, head in lines if word in ("confirmed", "adopted"))
     anchors = [head for word, head in lines if word == "anchored"]
     steps = [line for line in lines if line[0] != "anchored"]

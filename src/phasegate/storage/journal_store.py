@@ -93,6 +93,7 @@ class Store(WritableStore):
         events: Sequence[NewEvent],
         rows: Sequence[Row | None],
     ) -> None:
+        """Append events and rows in one transaction, announced and confirmed in the heads."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if (seq := self.last_seq(feature)) != expected_seq:
@@ -221,6 +222,7 @@ class Store(WritableStore):
             self.anchor(replace_lost_anchor=True)
 
     def _reconcile_chain_heads(self) -> list[str]:
+        """Confirm or recreate the chain heads; return the ones that were lost."""
         with self._mutex, named_lock(self.location.locks_folder, "journal"):
             kept = self.heads.read()
             if kept is None:

@@ -117,6 +117,7 @@ def _read_gitdir_link(dot_git: str) -> str:
 
 
 def _reject_linked_worktree(root: str, worktree_git_dir: str) -> None:
+    """Raise ConfigError that names the main worktree."""
     common = os.path.realpath(
         os.path.join(worktree_git_dir, _read_text(f"{worktree_git_dir}/commondir").strip())
     )

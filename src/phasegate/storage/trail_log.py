@@ -196,6 +196,7 @@ def _acknowledged_prefix(data: bytes) -> bytes:
 
 
 def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
+    """Return the open trails of a log; raise StateConflict if it was changed."""
     if not data.startswith(_HEADER):
         raise StateConflict(f"{path} is not a log of trails", "run: phasegate audit verify")
 

@@ -245,6 +245,7 @@ class Bucket:
             raise self._error_from_text(str(error)) from None
 
     def _error_from_text(self, text: str) -> EnvironmentUnavailable:
+        """Create an error from the text of the S3 library."""
         code = _ERROR_CODE.search(text)
         status = _HTTP_STATUS.search(text)
 

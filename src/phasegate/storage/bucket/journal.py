@@ -307,6 +307,7 @@ class BucketStore(WritableStore):
         return row[0] if row else None
 
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
+        """Download new events of all features that `is_wanted` accepts."""
         with self._mutex:
             began = monotonic()
             # Set first, because the calls below run queries, which would poll again
@@ -332,6 +333,7 @@ class BucketStore(WritableStore):
         return self._read_stage(feature) not in _IDLE_STAGES
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        """Run a query on the local copy, after polling the bucket if that is due."""
         with self._mutex:
             if (began := monotonic()) >= self._schedule.next_full_poll_s:
                 self._sync_matching_features(self._may_be_running)
@@ -471,6 +473,7 @@ class BucketStore(WritableStore):
                     self._insert_page(feature, kept)
 
     def _insert_page(self, feature: str, stored: StoredPage) -> None:
+        """Insert a downloaded page of events; raise if it does not continue ours."""
         entries = decode_entries(stored).entries
         seq = self._local_last_seq(feature)
         if entries[0].seq != seq + 1:

@@ -182,6 +182,7 @@ class NumberedLog:
         return f"{self._folder}/{number:010}"
 
     def _decode_page(self, data: bytes, previous: ChainHead | None) -> StoredPage:
+        """Decode a page; raise DivergedHistory if it does not follow `previous`."""
         try:
             page = read_json(data, Page)
         except msgspec.MsgspecError as error:

@@ -102,6 +102,7 @@ class BucketTrailWriter(TrailWriter):
             self._wake_sender.set()
 
     def _run_sender(self) -> None:
+        """Upload new lines of open trails at intervals, until closed."""
         while True:
             self._wake_sender.wait(CHUNK_INTERVAL_S)
             if self._is_closing.is_set():
@@ -279,6 +280,7 @@ class BucketDocumentStore:
         return digest
 
     def get(self, digest: str) -> bytes:
+        """Return a document; raise StateConflict if it is missing or was changed."""
         found = self._bucket.get(f"{DOCUMENTS_FOLDER}/{digest}")
         if found is None or sha256(found.data).hexdigest() != digest:
             if found is None:
