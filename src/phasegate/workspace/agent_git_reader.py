@@ -179,6 +179,7 @@ def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
 
 
 def _read_packs(root: int) -> Iterator[bytes]:
+    """Yield the packs of the agent's git directory that are regular files."""
     try:
         with folder_beneath(root, ".git/objects/pack") as folder:
             for name in sorted(list_names(folder)):

@@ -259,6 +259,7 @@ def ignore_rules_loader(
     """Return a function that loads the ignore rules of a checkout's start commit."""
 
     def load() -> IgnoreRules:
+        """Load the ignore rules from the .gitignore files of a snapshot."""
         named = {
             folder: names[".gitignore"]
             for folder, names in snapshot.folders.items()

@@ -346,6 +346,7 @@ class _CheckoutBuilder(NamedTuple):
         return True
 
     def _write_git_dir(self, folder: Path, index: Path, placed: PlacedFiles) -> CheckoutRecord:
+        """Write the agent's own git directory of the checkout."""
         start_point = self.start_point
         options = self.options
         if start_point.files_tree is not None:

@@ -269,6 +269,7 @@ def _delete_branch(repository: Repository, branch: str, tip: str) -> bool:
 def _save_work(
     checkout: Checkout, signature: Signature, lent: SecretMatcher
 ) -> SavedWork | UnsavedWork | None:
+    """Save the work of a checkout in a ref, or return why a part is not saved."""
     saved = save_work(checkout, signature, lent)
     if isinstance(saved, CheckoutTooLarge):
         return UnsavedWork(
