@@ -67,6 +67,7 @@ class _SupervisorReport:
             )
 
     def _apply_fact(self, fact: str, details: str) -> None:
+        """Apply one line of the supervisor's report."""
         if fact == "started":
             self.has_started = True
         elif fact == "failed":
@@ -82,6 +83,7 @@ class _SupervisorReport:
             self._apply_end(details)
 
     def _apply_end(self, details: str) -> None:
+        """Store the exit status and the counts of surviving processes."""
         status, killed, left, timed_out, sigterm_sent = (int(number) for number in details.split())
         self.has_ended = True
         self.survivors_killed = killed
@@ -96,6 +98,7 @@ class _SupervisorReport:
 
 
 def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnavailable:
+    """Create the error for a program that could not be started."""
     step, number, text = failure.split(" ", 2)
     program = request.argv[0]
 
@@ -258,6 +261,7 @@ class _JobLoop:
             self.is_running = False
 
     def build_outcome(self, duration_s: float) -> JobOutcome:
+        """End the supervisor and build the outcome of the job."""
         self.end_supervisor()
         report = self._report
         return JobOutcome(
@@ -294,6 +298,7 @@ class _JobLoop:
         self._ended = True
 
     def _send_commands(self, pending: _PendingCommands) -> None:
+        """Send requested stops to the supervisor and queued input to the job."""
         while self._stops_sent < min(pending.stops, len(_STOP_COMMANDS)):
             # The send fails if the supervisor has just exited.
             with suppress(OSError):
@@ -393,6 +398,7 @@ class _JobLoop:
     def _open_output_pipe(
         self, stream: OutputStream, descriptor: int, on_output: OnOutput | None
     ) -> OutputPipe:
+        """Register a pipe that logs and keeps one output stream."""
         if stream is OutputStream.STDOUT:
             path = self._request.stdout_log
         else:

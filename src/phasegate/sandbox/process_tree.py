@@ -58,6 +58,7 @@ def signal_descendants(root: int, signal_number: int) -> None:
 
 
 def _signal_if_descendant(root: int, pid: int, signal_number: int) -> None:
+    """Signal a process, if it is still a descendant of `root`."""
     if sys.platform != "linux":
         os.kill(pid, signal_number)
         return
