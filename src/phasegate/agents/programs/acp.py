@@ -120,6 +120,7 @@ def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParse
 
 
 def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
+    """Build the launch of an agent; refuse one that would run the repository's programs."""
     if known is None:
         return _build_default_launch(task)
 
@@ -156,6 +157,7 @@ def _resolve_program(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _build_session_config(task: AgentTask) -> AcpSessionConfig:
+    """Build the configuration that is passed to the ACP program of a job."""
     scope = task.scope
     return AcpSessionConfig(
         checkout=str(task.checkout),
@@ -200,6 +202,7 @@ class AcpOutputParser:
         return (self._convert_line(line),)
 
     def _convert_line(self, line: AcpEvent) -> AgentEvent:
+        """Convert a line of the ACP program to an agent event, if it is one."""
         match line:
             case AcpText():
                 return self._add_text(line)
@@ -252,6 +255,7 @@ class AcpOutputParser:
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
+        """Build the report of the run, with a remark on unreadable updates."""
         self._first_output_timer.cancel()
         if self._first_output_timer.is_silent(finished):
             report = self._first_output_timer.build_report(finished)
@@ -300,6 +304,7 @@ _RPC_INTERNAL_ERROR = "Internal error: "
 
 
 def _build_failure_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
+    """Build the report of a failed session, with its remedy."""
     reason = end.reason or _REASONS.get(end.how, "it failed")
     remedy = _REMEDIES.get(end.how, "")
     if end.how in (AcpEndReason.SIGN_IN, AcpEndReason.NOT_STARTED):

@@ -185,6 +185,7 @@ class _OpenCodeParser(StreamParser):
         self._empty_steps = 0
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        """Parse one line of the stream into events."""
         match self._state.parse_line(_LINE_READER, text):
             case None:
                 # another type, or not a line of the protocol
@@ -230,6 +231,7 @@ class _OpenCodeParser(StreamParser):
         return super().build_report(finished)
 
     def _handle_step_finish(self, part: _OpenCodeStepPart) -> Iterator[AgentEvent]:
+        """Yield the usage of a step; stop the program after several empty steps."""
         self._state.mark_progress()
         self._state.usage = self._add_usage(part)
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)

@@ -69,6 +69,7 @@ def share_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) 
 def _copy_files(
     names: Iterable[str], user_home: Path, job_home: Path, stack: ExitStack
 ) -> Iterator[SharedFile]:
+    """Copy sign-in files into the job's home folder, and yield each copy."""
     for name in names:
         # The user's file may be a link to another place.
         original = Path(os.path.realpath(user_home / name))

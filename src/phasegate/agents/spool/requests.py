@@ -130,6 +130,7 @@ def parse_spool_request(arguments: Sequence[str]) -> SpoolRequest:
 
 
 def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
+    """Build the request of a command and its subcommand."""
     command = parser.take_word()
     subcommand = None
     if parser.words and parser.words[0] in _SUBCOMMANDS:
@@ -184,6 +185,7 @@ def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
 
 
 def _parse_ask(arguments: Sequence[str]) -> AskRequest:
+    """Parse the words of `ask`: text, suggested answers and the id of an open question."""
     words: list[str] = []
     options: list[str] = []
     question_id = ""
@@ -239,6 +241,7 @@ class _ArgumentParser:
             self._sort_argument(pending.pop(0), pending)
 
     def _sort_argument(self, argument: str, following: list[str]) -> None:
+        """Store one argument as a word, an option with its value, or a flag."""
         name, equals, value = argument.partition("=")
         name = _OPTION_ALIASES.get(name, name)
 

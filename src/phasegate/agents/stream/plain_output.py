@@ -78,6 +78,7 @@ def classify_exit(finished: FinishedRun) -> tuple[Ending, str]:
 
 
 def _classify_failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
+    """Classify a failed exit by its stderr, and return the ending with a reason."""
     fault = classify_failure(exit_status, stderr)
     reason = f"exit status {exit_status}"
     if fault is not Fault.PERMANENT:

@@ -297,6 +297,7 @@ def _describe_unreadable_lines(state: StreamState) -> str:
 def _classify_end(
     state: StreamState, finished: FinishedRun, config_error_statuses: Collection[int]
 ) -> tuple[Ending, str]:
+    """Return how the run ended, by its final result, then by its exit status."""
     if state.completed and state.stopped_by_us and not finished.timed_out:
         return Ending.COMPLETED, ""
 
