@@ -170,6 +170,7 @@ class StrengthRunner:
     # --- the runs that exist already
 
     def _compare_runs(self) -> None:
+        """Compare the test run of the work with the base's, and add findings."""
         base = self._inputs.base_run
         work = self._inputs.work_run
         self._compare_runners(base, work)
@@ -231,6 +232,7 @@ class StrengthRunner:
                 )
 
     def _read_test_files(self) -> list[str]:
+        """Return the texts of all test files of the checkout."""
         checkout = self._runner.checkout
         texts = []
         for folder, _, names in os.walk(checkout):
@@ -247,6 +249,7 @@ class StrengthRunner:
     # --- the base's tests over the new code
 
     def _run_base_tests(self) -> None:
+        """Run the base's test files over the new code; add a finding if one fails."""
         base = self._inputs.base_run
         if base is None or not any(one.old or is_runner_config(one.path) for one in self._tests):
             return
@@ -270,6 +273,7 @@ class StrengthRunner:
     # --- the work's tests over the base's code
 
     def _find_bites(self) -> list[str] | None:
+        """Run the tests without the change, and return those that fail then."""
         if all(one.new is None for one in self._tests):
             return find_bites(self._base, {}, self._work)
 
