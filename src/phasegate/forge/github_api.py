@@ -224,6 +224,7 @@ class GitHubCompatible:
         settled: bool,
         thread: str = "",
     ) -> Remark:
+        """Convert a comment to a remark with a stable id."""
         user = comment.user or GitHubUser()
         return Remark(
             id=f"{prefix}-{comment.id:020}",
@@ -289,6 +290,7 @@ def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
 
 
 def to_pull(payload: PullPayload) -> PullRequest:
+    """Convert the forge's fields to a pull request."""
     if payload.merged_at:
         state = PullState.MERGED
     elif payload.state == "open":

@@ -176,6 +176,7 @@ class GitLab:
         return sort_open_first(map(_to_pull, found))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
+        """Open a merge request; None if one exists for the branch."""
         body: dict[str, object] = {
             "source_branch": spec.branch,
             "target_branch": spec.base,
@@ -223,6 +224,7 @@ class GitLab:
             return self._fetch_pull(number)
 
     def _fetch_pull(self, number: int) -> PullRequestSnapshot:
+        """Fetch a merge request with its approvals, checks and remarks."""
         self._writers.clear()
         path = f"{self._project}/merge_requests/{number}"
         found = self._api.get(path, _GitLabMergeRequest)
@@ -257,6 +259,7 @@ class GitLab:
         self._api.send("POST", f"{self._project}/statuses/{commit}", body)
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
+        """Merge a request, or add it to the merge train, if its head is still `head`."""
         if queue:
             path = f"{self._project}/merge_trains/merge_requests/{number}"
             answer = self._api.send(
@@ -369,6 +372,7 @@ class GitLab:
         return max(known, default=None)
 
     def _fetch_commit_checks(self, found: _GitLabMergeRequest) -> CommitChecks:
+        """Fetch the checks of the head; its pipeline counts unless it passed."""
         head = found.sha or ""
         checks = self._fetch_checks(head)
         base_has_checks = True
@@ -481,6 +485,7 @@ def _to_issue(found: _GitLabIssue) -> Issue:
 
 
 def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
+    """Convert the fields of a merge request to a pull request."""
     state = _PULL_STATES.get(found.state, PullState.CLOSED)
     merged_as = found.merge_commit_sha or found.squash_commit_sha or found.sha or ""
     return PullRequest(
