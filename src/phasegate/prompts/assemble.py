@@ -191,6 +191,7 @@ def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> A
 def _fit_pieces(
     request: PromptRequest, pieces: Sequence[ContextPiece], fixed: int
 ) -> FittedContext:
+    """Fit the context into the budget; raise PromptTooLarge if nothing is left."""
     if request.budget_tokens is None:
         return fit_context(pieces, None, load_phrases().cut)
 
