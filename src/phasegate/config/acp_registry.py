@@ -70,6 +70,7 @@ def parse_registry(data: bytes) -> dict[str, HarnessRow]:
 
 
 def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
+    """Yield the agent of a registry entry; nothing if the entry cannot be used."""
     try:
         entry = read_json(raw, _RegistryEntry)
     except msgspec.MsgspecError:

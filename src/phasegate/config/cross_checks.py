@@ -71,6 +71,7 @@ def find_config_problems(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_names(config: Config) -> Iterator[ConfigProblem]:
+    """Yield names that are invalid, or that share an environment variable."""
     for table, names in (
         ("agents", config.agents),
         ("workflows", config.workflows),
@@ -87,6 +88,7 @@ def _check_names(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_agents(config: Config) -> Iterator[ConfigProblem]:
+    """Yield agents without a command and fallbacks that do not exist."""
     for name, agent in config.agents.items():
         if agent.harness in _HARNESSES_WITHOUT_DEFAULT_COMMAND and not agent.command:
             what = f"the harness `{agent.harness}` needs a command"
@@ -107,6 +109,7 @@ def _check_agents(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_check_tables(config: Config) -> Iterator[ConfigProblem]:
+    """Yield check tables with an unknown profile, or an invalid or repeated root."""
     known = [name for name in LANGUAGE_TITLES if name]
     for name, table in config.checks.items():
         if table.root is None and name not in known:
@@ -131,6 +134,7 @@ def _check_check_tables(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
+    """Yield invalid phase lists and nouns of the configured workflows."""
     for name, workflow in config.workflows.items():
         wrong = find_phases_problem(workflow.phases)
         if wrong:
@@ -172,6 +176,7 @@ def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_roles(config: Config) -> Iterator[ConfigProblem]:
+    """Yield unknown roles, and roles with an agent that is not configured."""
     roles = (*PROMPT_PHASES, *_collect_phase_keys(config))
     for role, agent in config.roles.items():
         if role not in roles:
@@ -187,6 +192,7 @@ def _check_roles(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
+    """Yield unknown or too many competing agents."""
     for name in config.run.competing_agents:
         if name not in config.agents:
             what = f"no agent `{name}` is configured"
@@ -208,6 +214,7 @@ def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_phases(config: Config) -> Iterator[ConfigProblem]:
+    """Yield phase tables without a workflow, and artifacts outside the feature."""
     known = _collect_phase_keys(config)
     for key, phase in config.phases.items():
         if key not in known:
@@ -224,6 +231,7 @@ def _check_phases(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_paths(paths: PathSettings) -> Iterator[ConfigProblem]:
+    """Yield paths outside the repository, and paths that are set twice."""
     values = {name: str(getattr(paths, name)).rstrip("/") for name in paths.__struct_fields__}
     for name, path in values.items():
         if not _is_safe_relative_path(path):
@@ -240,6 +248,7 @@ def _check_paths(paths: PathSettings) -> Iterator[ConfigProblem]:
 
 
 def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
+    """Yield invalid addresses and incomplete or forbidden keys of the bucket."""
     if storage.url and not _BUCKET.fullmatch(storage.url):
         yield ConfigProblem(
             ("storage", "url"),

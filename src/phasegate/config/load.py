@@ -307,6 +307,7 @@ def _find_type(key: Key, source: ValueSource) -> Any:
 def _make_unknown_key_error(
     table: Key, name: str, known: list[str], source: ValueSource
 ) -> ConfigError:
+    """Create the error for a key or variable that is not a setting."""
     if source.layer == "environment" and not table:
         return ConfigError(
             f"{source.place} is not a setting",
