@@ -414,6 +414,7 @@ def _build_user_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _build_environment(paths: GitPaths) -> Mapping[str, str]:
+    """Return the environment of a git command, without the user's settings."""
     environment = {
         **_SAFE_ENVIRONMENT,
         "PATH": _get_safe_path(),
@@ -461,6 +462,7 @@ def find_git() -> str:
 
 @cache
 def _find_supported_git(path: str) -> str:
+    """Return the path of git; raise if it is missing or too old."""
     program = find_program("git", path=path)
     if program is None:
         raise EnvironmentUnavailable("git was not found", "install git, or put it on the PATH")

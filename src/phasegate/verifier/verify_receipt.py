@@ -326,6 +326,7 @@ def check_signature(armored: bytes, message: bytes, namespace: str, options: Any
 
 
 def _check_ssh(signature: Path, message: bytes, namespace: str, options: Any) -> str:
+    """Verify an ssh signature; return its trusted signer, or "" for an unknown key."""
     common = ("-n", namespace, "-s", str(signature))
     allowed = options.allowed_signers
     if options.key:
