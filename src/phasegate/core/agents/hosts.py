@@ -22,7 +22,7 @@ def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
 
 
 def is_own_address(address: str) -> bool:
-    """Return whether an IP address leads to this machine or its own services.
+    """Return whether an IP address is local: loopback, unspecified, link-local or multicast.
 
     That includes link-local addresses, where clouds serve the credentials of a machine.
     """

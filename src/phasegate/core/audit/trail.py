@@ -37,7 +37,7 @@ _PREV_LENGTH = len(b'"') + _HASH_LENGTH + len(b'"')
 
 
 class Source(StrEnum):
-    """How an action is known."""
+    """How an action became known: observed, reported, derived from git, or handed over."""
 
     # Observed by us: processes, files, the clock
     OBSERVED = "observed"

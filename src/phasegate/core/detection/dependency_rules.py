@@ -143,7 +143,7 @@ def _read_rule_names(entries: Iterable[str]) -> frozenset[str]:
 
 
 def _normalize(name: str) -> str:
-    """Return a name as it is compared: PEP 503 for plain names; paths and scopes are kept."""
+    """Return a name in comparable form: PEP 503 for plain names; paths and scopes are kept."""
     if "/" in name:
         return name.lower()
     return re.sub(r"[-_.]+", "-", name).lower()

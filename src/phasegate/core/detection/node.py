@@ -311,7 +311,7 @@ def _find_commands(
 def _find_test_command(
     manifest: Mapping[str, object], scripts: Mapping[str, str], manager: str
 ) -> FoundCommand | None:
-    """Find the tests of the scripts: linters and type checks in `test` are left out."""
+    """Find the test command in the scripts, without the linters and type checks in `test`."""
     for name in _TEST_SCRIPTS:
         line = scripts.get(name, "")
         if not line or _NO_TEST_TEXT in line:

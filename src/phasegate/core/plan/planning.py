@@ -242,7 +242,7 @@ def _find_removed_by_task(task: Task) -> set[str]:
 
 
 def _describe_files(tasks: Sequence[Task], by_plan: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what each file is for: as the plan says, else the title of the task it comes first in.
+    """Return each file's purpose: from the plan, else the title of its first task.
 
     The title beside every file of a task would say nothing about any of them.
     """
@@ -299,7 +299,7 @@ def read_guidance(plan: str) -> Guidance:
 
 
 def add_guidance(package: WorkPackage, guidance: Guidance) -> WorkPackage:
-    """Return a package with the rules of the plan where it has none of its own."""
+    """Return a package that uses the plan's rules where it defines none itself."""
     own = package.allowed_dependencies + package.forbidden_dependencies + package.frozen_files
     source: WorkPackage | Guidance = package if own else guidance
     return msgspec.structs.replace(

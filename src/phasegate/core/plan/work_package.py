@@ -43,7 +43,7 @@ class Deliverables(msgspec.Struct, frozen=True):
 
 
 class PackageChecks(msgspec.Struct, frozen=True):
-    """Commands that override those of the profile.
+    """Commands that override the profile's commands.
 
     None keeps the profile's command, an empty one disables it.
     """

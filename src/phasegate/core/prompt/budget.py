@@ -64,7 +64,7 @@ class ContextPiece(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """A piece of which only the first part was included."""
+    """A piece that was truncated: only its first part was included."""
 
     name: str
     shown_bytes: int
@@ -79,7 +79,7 @@ class ShortenedText(NamedTuple):
 
 
 class FittedContext(NamedTuple):
-    """The items in their order, and everything that was cut or left out."""
+    """The items in document order, and the names of everything truncated or omitted."""
 
     items: tuple[ContextItem, ...]
     cut: tuple[Truncation, ...]

@@ -162,7 +162,7 @@ def find_prose_lines(text: str) -> frozenset[int]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a document, whatever ends them."""
+    """Return a document's lines, for any kind of line ending."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 

@@ -174,7 +174,7 @@ class FieldReader:
         )
 
     def report_unknown_keys(self, ignored: Iterable[str] = ()) -> None:
-        """Record every key that was not read, with the one that was probably meant."""
+        """Record every key that was not read, and suggest the closest known key."""
         for key in sorted(self._entries.values.keys() - set(self._keys_read) - set(ignored)):
             suggestion = suggest_closest(key, self._keys_read)
             message = f"{quote_text(self._prefix + key)} is not a key here{suggestion}"
