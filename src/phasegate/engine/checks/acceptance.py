@@ -146,7 +146,7 @@ def prove_acceptance_tests(branch: FeatureBranch, commit: str) -> AcceptanceSeal
 
 
 def check_sealed_tests(checker: PackageChecker, commit: str, sealed: SealedTests) -> SealedResult:
-    """Run the sealed tests on a commit; those of the due requirements must pass."""
+    """Run the sealed tests on a commit; the tests of the due requirements must pass."""
     seal = sealed.seal
     rows: tuple[RequirementRow, ...] = ()
     problems = list(_find_tampering(checker, commit, seal))

@@ -368,7 +368,7 @@ def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterat
 
 
 def _select_purposes(plan: CommandPlan, purposes: Collection[str]) -> list[str]:
-    """Leave out what the plan does not ask for: coverage without a threshold."""
+    """Drop checks that the plan does not request, such as coverage without a threshold."""
     asked = get_requested_purposes(plan)
     return [purpose for purpose in purposes if purpose in asked]
 

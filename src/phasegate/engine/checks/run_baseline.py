@@ -303,7 +303,7 @@ class BaseTree:
         return make_cache_key("\n".join([*parts, *self._list_environment(commit)]), plans[0])
 
     def _list_environment(self, commit: str) -> tuple[str, ...]:
-        """Return the conditions besides the tree that influence the results of setups and checks.
+        """Return everything except the tree that can influence setup and check results.
 
         These are the sandbox level and the missing submodules.
         """

@@ -131,7 +131,7 @@ def amend_requirement(
 
 
 def _unseal(reader: RecordReader, slug: str, id_: str) -> tuple[NewEvent, ...]:
-    """Return the seal of the acceptance tests without those of a requirement."""
+    """Return the acceptance seal without one requirement's tests."""
     seal = _read_seal(reader, slug)
     if seal is None or id_ not in seal.tests:
         return ()

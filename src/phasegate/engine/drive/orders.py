@@ -272,7 +272,7 @@ def describe_workload(feature: Feature) -> str:
 
 
 def _count_least_runs(feature: Feature) -> int:
-    """Count the agent runs besides those of the packages: a small change, without revisions."""
+    """Return the minimum number of agent runs outside the packages: no revision, smallest plan."""
     plan = feature.plan
     if feature.fits_size:
         # Green commands need no reviewer, and a single package is reviewed once

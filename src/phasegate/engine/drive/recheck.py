@@ -31,7 +31,7 @@ _MAX_SHOWN_PATHS = 5
 
 
 def describe_cleared_blocker(project: Project, record: RecordReader, feature: Feature) -> str:
-    """Return how the blocker of a feature was cleared; empty if it still holds."""
+    """Return how a feature's blocker was cleared; empty if it still applies."""
     workflow = feature.workflow
     if workflow.stage is not Stage.BLOCKED:
         return ""

@@ -95,7 +95,7 @@ class ResumedFeature(NamedTuple):
 
 
 class ServerAccess(NamedTuple):
-    """How to prove who we are to the Temporal server, and how to check who it is."""
+    """Credentials for the Temporal server, and the certificate that verifies it."""
 
     tls: TLSConfig | bool
     api_key: str | None = None

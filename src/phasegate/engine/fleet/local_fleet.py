@@ -73,7 +73,10 @@ def temporal_command(program: str, folder: Path, port: int) -> list[str]:
 
 
 def s3_command(program: str, folder: Path, port: int, keys: tuple[str, str]) -> list[str]:
-    """Return the command of SeaweedFS: all components in one process, with one key pair."""
+    """Prepare `folder` for SeaweedFS, and return its command: one process, one key pair.
+
+    Creates the data folder and writes `s3.json` with the keys, which the command reads.
+    """
     make_folder(folder / "data")
     allowed = {"accessKey": keys[0], "secretKey": keys[1]}
     identity = {

@@ -526,7 +526,7 @@ def _poll_forge(context: DriverContext, order: StepRequest) -> tuple[Feature, fl
 
 
 def _required_agents(project: Project, feature: Feature, order: StepRequest) -> set[str]:
-    """Return the agents that a step needs: of those available here, else of those configured."""
+    """Return the agents that a step needs, from the available or else the configured ones."""
     step_roles = (
         ("implement", "review") if order.step is Step.PACKAGES else (ROLE_BY_STEP.get(order.step),)
     )

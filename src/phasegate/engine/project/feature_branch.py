@@ -36,7 +36,7 @@ class FeatureBranch(NamedTuple):
 
     @property
     def document_path(self) -> str:
-        """The path at which the feature's one document is merged."""
+        """The path of the feature's single document in the base after the merge."""
         config = self.project.config
         return config.deliver.document.replace("{slug}", self.slug).replace(
             "{features}", config.paths.features

@@ -146,7 +146,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         return notices
 
     def _check_reviewed(self) -> NotMerged | None:
-        """Refuse changes after the last reviewed commit, except those of the archive phase."""
+        """Refuse changes after the last reviewed commit, except changes by the archive phase."""
         target = self.target
         head = self._branch.read_head()
         changed_later = self._branch.list_changes_since(

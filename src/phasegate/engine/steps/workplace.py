@@ -205,7 +205,7 @@ class PackageWorkspace:
 
     @cached_property
     def litter(self) -> tuple[str, ...]:
-        """Return the patterns of files that tools leave behind: the user's and the profile's."""
+        """Return the patterns of tool leftovers, from the configuration and the profile."""
         profile = choose_profile(
             self.project,
             self.package.profile,

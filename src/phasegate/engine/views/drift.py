@@ -42,7 +42,7 @@ class DriftItem(msgspec.Struct, frozen=True):
     subject: str = ""
 
     def describe(self) -> str:
-        """Return what changed, by which commit."""
+        """Return a line that says what changed and in which commit."""
         what = f"{self.kind} {self.target} was {self.change} since it was accepted"
         if not self.commit:
             return what

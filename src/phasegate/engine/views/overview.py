@@ -164,7 +164,7 @@ class FleetFeatureStatus(NamedTuple):
 
 
 class UnservedQueue(NamedTuple):
-    """A queue in which features wait, without a worker that takes them.
+    """A queue with waiting features and no worker that accepts them.
 
     `why` is set if there are workers that do not take them.
     """
@@ -269,7 +269,7 @@ def resolve_feature(folder: str, wanted: str) -> str:
 
 
 def build_overview(reader: StoreReader | None, folder: str, feature: str | None = None) -> Overview:
-    """Build the overview; `feature` comes first, else the active workflow that changed last."""
+    """Build the overview; `feature` is shown first, else the last changed active workflow."""
     cards = [feature_card(reader, row) for row in reader.workflows()] if reader else []
     shown = _select_workflow(reader, cards, folder, feature)
     boards = _list_feature_packages(reader, feature or (shown.feature if shown else ""))

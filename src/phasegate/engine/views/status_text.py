@@ -58,7 +58,7 @@ def _no_style(text: str, _: str) -> str:
 
 
 class StatusPage(NamedTuple):
-    """Properties of the output; the defaults are those of a file or a pipe."""
+    """Properties of the output; the defaults suit a file or a pipe."""
 
     width: int = 100
     # Complete; otherwise shortened to fit a terminal
@@ -263,7 +263,7 @@ def _other_line(card: FeatureCard, of_fleet: str) -> str:
 
 
 def _waiting_lines(overview: Overview) -> Iterator[str]:
-    """Yield the decisions that wait for the user, each with the command to give.
+    """Yield the decisions that wait for the user, each with the command that makes it.
 
     The feature that is shown in full reports its own.
     """
