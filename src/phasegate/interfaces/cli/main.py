@@ -367,7 +367,7 @@ def _invoke(arguments: list[str]) -> object:
 
 
 def _handle_broken_pipe() -> int:
-    """Return success: a reader that has gone, as in `phasegate ... | head`, is not an error."""
+    """Return 0: a closed pipe, as in `phasegate ... | head`, is not an error."""
     _discard_output()
     return 0
 

@@ -117,7 +117,7 @@ class ProgressPrinter:
             self.live.draw([*lines, *commands])
 
     def hold_block(self, block: str) -> None:
-        """Hold back a block that no event carries. It is printed by `finish` or before an event."""
+        """Defer a block that belongs to no event; `finish` or the next event prints it."""
         self._block = block
 
     def finish(self, lines: tuple[str, ...] = ()) -> None:

@@ -211,7 +211,7 @@ def _show_requirement(project: Project, id_: str, as_json: bool) -> None:
 
 
 def _find_feature(reader: StoreReader, subject: str, feature: str | None) -> str:
-    """Return the feature that is meant; empty if `subject` names something else."""
+    """Return the feature that `subject` names; empty if it names something else."""
     if subject:
         named = resolve_feature(str(current_folder()), subject)
         return named if named in reader.features() else ""

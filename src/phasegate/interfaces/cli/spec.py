@@ -24,7 +24,7 @@ def spec() -> None:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 @json_option
 def import_(folder: Path, as_json: bool) -> int:
-    """Write current specifications from those of OpenSpec or Spec Kit in FOLDER.
+    """Import the OpenSpec or Spec Kit specifications in FOLDER as current specifications.
 
     Read are openspec/specs/NAME/spec.md and specs/NNN-NAME/spec.md. Requirements get ids; all other
     text is kept. Existing documents are never overwritten.

@@ -100,7 +100,7 @@ class PendingConfirmations:
 
 
 class Elicitor(NamedTuple):
-    """Asks the user behind one call."""
+    """Asks the user of the client that made one call."""
 
     call: Call
     client: McpClient
