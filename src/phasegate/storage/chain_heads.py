@@ -1,10 +1,12 @@
-"""Heads of the domain chain, kept in the user's state directory.
+"""Heads of the journal's hash chain, kept in the user's state directory.
 
-They are outside `.phasegate`, where no agent can write.
+The hash of a journal entry covers the hash of the entry before it, so the hash of the last entry
+(the head) covers the whole journal. `core/audit/chain.py` computes the hashes. The heads are stored outside
+`.phasegate`, where no agent can write.
 
 A step is announced here before the store commits it, and confirmed after. So after a crash the
 store ends either at the confirmed head or at the announced one; anything else was not written by
-us. Lines of the file:
+Phasegate. Lines of the file:
 
     phasegate-heads 1 <store id> <path of the git directory>
     announced <count> <hash>      made durable before the store commits
@@ -49,7 +51,7 @@ class RecordedHeads(NamedTuple):
 
     @property
     def possible_ends(self) -> tuple[ChainHead, ...]:
-        """The heads at which the store may end."""
+        """The chain heads that the end of the store may match."""
         return self.confirmed[-1:] + ((self.announced,) if self.announced else ())
 
 
@@ -85,7 +87,7 @@ class ChainHeadsFile:
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
     def read_possible_ends(self) -> tuple[ChainHead, ...]:
-        """Return the heads at which the store may end.
+        """Return the chain heads that the end of the store may match.
 
         Only the end of the file is read, if that suffices.
         """

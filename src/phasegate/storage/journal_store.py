@@ -246,6 +246,10 @@ class Store(WritableStore):
             )
 
     def _find_lost_anchor(self, anchor: Anchor | None) -> list[str]:
+        """Return the anchor ref if it was deleted or moved back; empty if it is up to date.
+
+        Raise if the anchor contradicts the journal, which then was changed.
+        """
         if anchor is None:
             return [ANCHOR_REF]
 

@@ -228,7 +228,7 @@ class StoreReader:
         }
 
     def rate_limited_agents(self, now_s: float) -> dict[str, float]:
-        """Return the rate-limited agents, each with the time at which the limit ends."""
+        """Return the rate-limited agents, each with its reset time."""
         query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
         return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
 
