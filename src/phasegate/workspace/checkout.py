@@ -169,7 +169,7 @@ def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
 
 
 def list_package_checkouts(repository: Repository, slug: str, package: str) -> list[Checkout]:
-    """Return the checkout of a package, or those of its agents."""
+    """Return a package's checkout, or one checkout for each of its agents."""
     name = f"{slug}-{package}"
     found = []
     for checkout_name, record in list_checkouts(repository):

@@ -182,7 +182,7 @@ def _move_aside(folder: Path) -> None:
 def recreate_checkout(
     checkout: Checkout, options: CheckoutOptions, start_point: StartPoint
 ) -> Checkout:
-    """Recreate a checkout in place. It is taken out of use before anything in it changes."""
+    """Recreate a checkout in place, after renaming its folder and deleting its record."""
     repository = checkout.repository
     folder = checkout.folder
     records = records_folder(repository, checkout.assignment.name)
@@ -400,7 +400,7 @@ class _CheckoutBuilder(NamedTuple):
         return own
 
     def _write_conflicts(self, index: Path, files_tree: str) -> None:
-        """Write the files of a merge with conflicts over those of the start.
+        """Overwrite the checkout with the conflicted merge's files, conflict markers included.
 
         The record still describes the start, so these files count as changes.
         """

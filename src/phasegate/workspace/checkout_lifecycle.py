@@ -210,7 +210,7 @@ def delete_merged_branch(
 
 
 def promote_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
-    """Turn the checkout and branch of an attempt into those of its package. Safe to repeat."""
+    """Make an attempt's checkout and branch the package's own. Safe to repeat."""
     with checkout_lock(repository, attempt.name), checkout_lock(repository, package.name):
         refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, BRANCH_PREFIX + package.branch)
         tip = refs.get(BRANCH_PREFIX + attempt.branch)

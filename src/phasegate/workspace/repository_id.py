@@ -23,7 +23,7 @@ _UNKNOWN_ROOT = "unknown"
 
 
 class NewRepositoryId(NamedTuple):
-    """What a new id is made of: a random text, and who makes it."""
+    """The parts of a new id: a random text, and its creator."""
 
     random_id: str
     signature: Signature
