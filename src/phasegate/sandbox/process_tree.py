@@ -21,7 +21,7 @@ SIGKILL = 9
 
 
 def read_parents() -> dict[int, int]:
-    """Map each running process to its parent; zombies are left out."""
+    """Map each running process, except zombies, to its parent."""
     if sys.platform == "linux":
         processes = _read_parents_from_proc()
     else:
