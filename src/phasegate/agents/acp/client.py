@@ -269,7 +269,7 @@ class AcpClient:
                     self.system_error = status == "systemError"
 
     def _apply_text(self, chunk: AcpMessageChunk) -> None:
-        """Add a text chunk to the last message, and keep refusal and error texts apart."""
+        """Add a text chunk to the last message, and remember a refusal or error text."""
         if chunk.content.type != "text" or not chunk.content.text:
             return
         # The id tells where a new message begins.

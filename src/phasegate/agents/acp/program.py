@@ -419,7 +419,7 @@ def _read_usage(turn: AcpPromptResult, cost_usd: float | None) -> AcpUsage:
 
 
 def _format_error(error: RpcErrorObject) -> str:
-    """Format the message of an error and its data, where agents put the cause."""
+    """Format an error's message and its `data`, which is where agents put the cause."""
     text = error.message
     data = bytes(error.data).decode("utf-8", "replace")
     if data not in ("null", "{}"):

@@ -95,7 +95,7 @@ class AcpConnection:
         return _parse_message(self._lines.popleft())
 
     def _wait_for_io(self, deadline_s: float | None) -> None:
-        """Wait for input or output until the deadline; raise if the agent has gone."""
+        """Wait for input or output until the deadline; raise AcpAgentExited if the agent ended."""
         if self._stop_requested and not self._stop_raised:
             self._stop_raised = True
             raise AcpStopRequested

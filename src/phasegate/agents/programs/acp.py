@@ -328,7 +328,7 @@ def _build_failure_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentRep
 
 
 def _build_exit_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
-    """Build the report of an agent that exited, by its own exit status and its stderr."""
+    """Build the report of an agent that exited, from its exit status and stderr."""
     status = end.agent_status
     if status == 0:
         return _make_failed_report(f"{end.reason}, with exit status 0")

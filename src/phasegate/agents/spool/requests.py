@@ -231,7 +231,7 @@ _FLAGS = ("--json", "--all")
 
 
 class _ArgumentParser:
-    """Arguments split into words and options, which are taken one by one."""
+    """A parser that splits arguments into words and options; each `take_` call removes one."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.words: list[str] = []

@@ -125,5 +125,5 @@ def describe_exceeded_limit(finished: FinishedRun) -> str:
 
 
 def find_retry_time_s(finished: FinishedRun) -> float | None:
-    """Return the time at which the limit on stderr ends, if it is stated."""
+    """Return the reset time of a rate limit, if stderr states one."""
     return find_reset_time_s(finished.stderr, finished.ended_at_s)
