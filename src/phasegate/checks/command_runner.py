@@ -66,6 +66,7 @@ class SandboxedRunner:
         self._runs = 0
 
     def __call__(self, command: Command, /) -> CommandResult:
+        """Run a command in the sandbox, with registry access as far as it is allowed."""
         self._runs += 1
         access = self._get_registry_access(command.access)
         withholds = command.access is RegistryAccessLevel.USER and not self._trust.lends_credentials

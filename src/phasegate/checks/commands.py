@@ -95,7 +95,7 @@ _ENVIRONMENT = {
 
 
 class PlanRunner:
-    """A clean checkout in which the commands of one plan are run, one after the other."""
+    """Runs the commands of one plan, one after the other, in a clean checkout."""
 
     def __init__(
         self,
