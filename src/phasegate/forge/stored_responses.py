@@ -68,7 +68,7 @@ class StoredResponses:
 
     @contextlib.contextmanager
     def one_at_a_time(self) -> Iterator[None]:
-        """Hold a lock of the folder; without one, if the folder cannot be written."""
+        """Lock the folder while the context lasts; do nothing if it cannot be written."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = (self._folder / "lock").open("ab")
