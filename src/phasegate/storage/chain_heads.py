@@ -1,8 +1,8 @@
 """Heads of the journal's hash chain, kept in the user's state directory.
 
 The hash of a journal entry covers the hash of the entry before it, so the hash of the last entry
-(the head) covers the whole journal. `core/audit/chain.py` computes the hashes. The heads are stored outside
-`.phasegate`, where no agent can write.
+(the head) covers the whole journal. `core/audit/chain.py` computes the hashes. The heads are stored
+outside `.phasegate`, where no agent can write.
 
 A step is announced here before the store commits it, and confirmed after. So after a crash the
 store ends either at the confirmed head or at the announced one; anything else was not written by
