@@ -440,7 +440,7 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
         ('url = "https://s3.example.org/b"', "is not s3://BUCKET/PREFIX"),
         ('url = "s3://team-records/../other"', "is not s3://BUCKET/PREFIX"),
         ('endpoint = "s3.example.org"', "is not a server address"),
-        ('access_key_env = "RECORD_KEY"', "needs its secret"),
+        ('access_key_env = "RECORD_KEY"', "an access key and its secret must be set"),
         (
             'access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"',
             "ANTHROPIC_API_KEY is an agent's key",

@@ -70,7 +70,7 @@ def test_a_prompt_cannot_be_changed() -> None:
 
 @pytest.mark.demand("P1.a")
 def test_an_unknown_type_of_item_is_refused_by_name() -> None:
-    with pytest.raises(MalformedPrompt, match="'image' is not a type"):
+    with pytest.raises(MalformedPrompt, match="'image' is not a context item type"):
         ContextItem("image", "x", "y")
 
 
