@@ -265,7 +265,7 @@ MISTAKES = {
     '[paths]\nfeatures = "a/../../b"\n': r":2: paths.features: .*not below",
     '[paths]\nworktrees = ".git/x"\n': r":2: paths.worktrees: .*not below",
     '[paths]\nworktrees = "~/x"\n': r":2: paths.worktrees: .*not below",
-    '[paths]\nproject_file = "kitty-specs"\n': r":2: paths.project_file: .*two paths",
+    '[paths]\nproject_file = "kitty-specs"\n': r":2: paths.project_file: two settings have the path",
     '[paths]\nstore = ".elsewhere"\n': r":2: unknown key `store` in \[paths\]",
     "[run\n": r"phasegate.toml is not valid TOML: .*line 1",
     "[run]\nparallel = 1\nparallel = 2\n": r"phasegate.toml is not valid TOML: .*line 3",
