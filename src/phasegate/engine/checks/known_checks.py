@@ -99,7 +99,7 @@ class KnownChecks:
         )
 
     def _find_modified_files(self, runner: PlanRunner) -> list[str]:
-        """Return the files that a command changed, without reports and locks."""
+        """Return the files that a command changed, except coverage reports and lock files."""
         prefix = f"{self._plan.root}/" if self._plan.root else ""
         blobs = {
             path.removeprefix(prefix): blob
