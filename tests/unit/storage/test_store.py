@@ -460,7 +460,7 @@ def test_a_store_that_was_used_with_another_state_folder_is_refused_and_that_fol
 def test_a_state_directory_that_cannot_be_written_is_named(location: Location) -> None:
     location.state_home.parent.mkdir()
     location.state_home.write_text("a file in its place")
-    with pytest.raises(EnvironmentUnavailable, match="cannot be used"):
+    with pytest.raises(EnvironmentUnavailable, match="cannot use the chain heads"):
         open_record(location)
 
 

@@ -48,7 +48,7 @@ def test_only_the_instructions_are_required() -> None:
         == "<prompt>\n<context>\n</context>\n<instructions>Go</instructions>\n</prompt>"
     )
     assert UnifiedPrompt.from_xml(bare.to_xml()) == bare
-    with pytest.raises(MalformedPrompt, match="without instructions"):
+    with pytest.raises(MalformedPrompt, match="has no instructions"):
         UnifiedPrompt("system")
 
 
