@@ -167,8 +167,8 @@ _REMOVED_FOLDER = re.compile(rb"unable to write file \S*objects/\S+: No such fil
 _FOLDER_RETRIES = 5
 _FAILURE_HINT = "run `git fsck`, and check the free disk space"
 _MISSING_OBJECT_HINT = (
-    "objects were removed during the run, such as by `git gc --prune=now`: end that, then run the "
-    "command again; if it still fails, run `git fsck`"
+    "objects were removed during the run, for example by `git gc --prune=now`: stop that, then "
+    "run the command again; if it still fails, run `git fsck`"
 )
 
 
@@ -414,6 +414,7 @@ def _build_user_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _build_environment(paths: GitPaths) -> Mapping[str, str]:
+    """Return the environment of a git command, without the user's settings."""
     environment = {
         **_SAFE_ENVIRONMENT,
         "PATH": _get_safe_path(),
@@ -435,7 +436,7 @@ def _get_safe_path() -> str:
 def _suggest_remedy(paths: GitPaths) -> str:
     if any((paths.objects / "pack").glob("*.promisor")):
         return (
-            "this is a partial clone, and Phasegate fetches nothing: "
+            "this is a partial clone, and Phasegate does not fetch missing objects: "
             "run `git fetch --refetch --no-filter`"
         )
     return ""
@@ -461,6 +462,7 @@ def find_git() -> str:
 
 @cache
 def _find_supported_git(path: str) -> str:
+    """Return the path of git; raise if it is missing or too old."""
     program = find_program("git", path=path)
     if program is None:
         raise EnvironmentUnavailable("git was not found", "install git, or put it on the PATH")

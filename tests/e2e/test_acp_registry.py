@@ -70,4 +70,4 @@ def test_a_broken_registry_is_named(own: Path, tmp_path: Path) -> None:
     own.write_text("no registry")
     done = project.command("config", "show", "--set", "agents.newcomer.harness=acp")
     assert done.code == 2
-    assert "acp-registry.json is not a registry" in done.stderr
+    assert "acp-registry.json is not an ACP agent registry" in done.stderr

@@ -244,7 +244,7 @@ def test_a_closed_stdout_is_no_error(tmp_path: Path, command: str) -> None:
 def test_a_closed_stdin_is_said_in_words(tmp_path: Path) -> None:
     shown = in_bash("phasegate block check <&-", tmp_path)
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert "hint: name a readable file" in shown.stderr
+    assert "hint: pass a readable file" in shown.stderr
     assert in_bash("phasegate <&-", tmp_path).stdout.startswith("Usage: phasegate")
 
 

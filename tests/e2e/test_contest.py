@@ -122,8 +122,8 @@ def test_who_compares_the_solutions_is_given_what_a_person_decided(tmp_path: Pat
     assert done.code == 0, done.stderr
     compared = [text for text in project.prompts("review") if "Compare 2 solutions" in text]
     assert compared
-    assert all("A person decided: count in metres\n" in text for text in compared)
-    assert all("(decision.md): do as it says" in text for text in compared)
+    assert all("The user decided: count in metres\n" in text for text in compared)
+    assert all("(decision.md): follow it" in text for text in compared)
 
 
 @pytest.mark.parametrize("said", ["", "BEST: A\\nBEST: B", "BEST: C"])

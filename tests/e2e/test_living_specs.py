@@ -443,7 +443,7 @@ def test_specifications_of_other_tools_are_imported_and_never_overwrite(tmp_path
     assert made.call("spec", "import").code == 0, "the same again changes nothing"
     album.write_text("mine\n")
     refused = made.call("spec", "import")
-    assert (refused.code, "exists already" in refused.stderr, album.read_text()) == (
+    assert (refused.code, "already exists" in refused.stderr, album.read_text()) == (
         4,
         True,
         "mine\n",

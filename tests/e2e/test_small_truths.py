@@ -150,5 +150,5 @@ def test_the_reviewer_is_told_of_a_commit_that_got_the_name_of_its_package_from_
     assert project.command("dispatch", "WP01").code == 0
     assert "WP01: Do it my way" in project.git("log", "--format=%s", "feat/001-user-login")
     review = project.prompt(project.jobs()[-1].id)
-    assert "did not name the package in the message of these commits" in review
+    assert "did not name the package in the messages of these commits" in review
     assert "WP01: Do it my way" in review

@@ -67,7 +67,7 @@ def expect_refusal(done: Done, code: int, *parts: str) -> None:
 def test_a_workflow_with_two_phases_of_packages_is_refused(tmp_path: Path) -> None:
     flow = '[workflows.twice]\nphases = ["01-requirements", "06-implementation", "16-upgrade-execute"]\n'
     project = make_feature_project(tmp_path, config=flow)
-    expect_refusal(project.call("start", "twice", "x"), 2, "twice has two phases of work packages")
+    expect_refusal(project.call("start", "twice", "x"), 2, "twice has two work package phases")
 
 
 @pytest.mark.demand("W4.a", "W1.j")
@@ -289,7 +289,7 @@ def test_no_round_of_a_phase_has_the_number_of_another_also_after_resolve(tmp_pa
     assert shown == [["1 of 2"], ["2 of 2"], ["3 of 4"], ["4 of 4"]]
     third = project.prompts("plan")[2]
     assert "findings-2.md" in third
-    assert "A person decided: leave out the login" in third
+    assert "The user decided: leave out the login" in third
     assert "the first round" not in third
 
 
@@ -395,8 +395,8 @@ def test_what_a_person_says_in_resolve_reaches_every_later_agent_wherever_the_fe
         (review, [first, second]),
         (archive, [first, second, last]),
     ):
-        assert "A person has decided something about this feature (decision.md)" in prompt
-        assert "\n".join(("A person decided: " + decisions[0], *decisions[1:], "")) in prompt
+        assert "The user has made a decision about this feature (decision.md)" in prompt
+        assert "\n".join(("The user decided: " + decisions[0], *decisions[1:], "")) in prompt
     assert second not in challenge, "control: nobody had said it then"
 
 
@@ -439,13 +439,13 @@ def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(
     }
     assert project.show(f"feat/{SLUG}", "bye.py").startswith("# asked")
     for role in ("implement", "review"):
-        assert "A person decided: errors need a line\n" in project.prompts(role)[-1]
+        assert "The user decided: errors need a line\n" in project.prompts(role)[-1]
 
     assert project.call("back", "01", "be polite").code == 0
     assert project.call("run", "--merge").code == 0
     for role in ("plan", "challenge", "implement", "review", "archive"):
         prompt = project.prompts(role)[-1]
-        assert "A person decided: errors need a line\nbe polite\n" in prompt, role
+        assert "The user decided: errors need a line\nbe polite\n" in prompt, role
     begun = sorted(job.wp for job in project.jobs() if job.phase == "implement")
     assert begun == ["WP01", "WP02", "WP03", "WP04"], "only what the new plan changes is done again"
     assert project.show("main", "docs.md") == "Please call bye.\n"

@@ -59,7 +59,7 @@ def test_a_prefix_with_the_fleet_of_another_repository_is_refused_by_run_worker_
     for command in (("run", TYPE, DESCRIPTION, "--fleet", "--detach"), ("worker",)):
         refused = person.phasegate(*command)
         assert refused.returncode == 4, refused.stdout + refused.stderr
-        assert "has the fleet of repository" in refused.stderr
+        assert "contains the fleet of repository" in refused.stderr
     doctor = person.phasegate("fleet", "doctor", "--json")
     checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
     assert (doctor.returncode, checks["repository"]["ok"]) == (1, False), doctor.stdout

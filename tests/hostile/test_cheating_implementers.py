@@ -200,7 +200,7 @@ CASES = {
     "deleted test file": Case(
         py(test_calc__py=None, test_sub__py=PY_HONEST["test_calc.py"].replace(ADDS + ZERO, "")),
         "lost test",
-        "test_zero passed on the base and is not run any more",
+        "test_zero passed on the base and is no longer run",
         # The whole file moved, with every test
         py(test_calc__py=None, test_arithmetic__py=PY_HONEST["test_calc.py"]),
     ),
@@ -421,7 +421,7 @@ CASES = {
             conftest__py="def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if 'sub' in i.name]\n",
         ),
         "lost test",
-        "test_adds passed on the base and is not run any more",
+        "test_adds passed on the base and is no longer run",
         py(conftest__py=CONFTEST_FIXTURE),
         PYTEST,
     ),
@@ -489,14 +489,14 @@ CASES = {
             **TABLE_SUB,
         },
         "changed test data",
-        "cases.json: 1 lines of the data of a test were removed or changed",
+        "cases.json: 1 lines of test data were removed or changed",
         {**PY_NEW_ONLY, "cases.json": "[2, 3, 5]\n", **TABLE_SUB, "more.json": "[]\n"},
         base={"calc.py": PY_CODE, "cases.json": "[2, 3, 5]\n", "test_cases.py": TABLE_TEST},
     ),
     "thinned cases": Case(
         {**PY_NEW_ONLY, **TABLE_SUB, "test_cases.py": PARAMETRIZED.replace("(2, 3, 5), ", "")},
         "lost test",
-        "test_adds[2-3-5] passed on the base and is not run any more",
+        "test_adds[2-3-5] passed on the base and is no longer run",
         {
             **PY_NEW_ONLY,
             **TABLE_SUB,

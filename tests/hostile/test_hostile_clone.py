@@ -313,7 +313,7 @@ def test_ci_accepts_one_content_by_its_digest_and_no_other(tmp_path: Path) -> No
     write(root, {"phasegate.toml": '[notify]\ncommand = ["two"]\n'})
     refused = run_phasegate(root, pinned, "config", "show")
     assert refused.returncode == 2
-    assert "is not the digest" in refused.stderr
+    assert "does not match the digest" in refused.stderr
 
 
 def test_the_first_hour_of_an_own_repository_asks_for_nothing(tmp_path: Path) -> None:

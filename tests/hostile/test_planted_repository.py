@@ -81,7 +81,7 @@ def test_a_record_that_came_with_a_clone_is_refused_by_every_command(
     ):
         done = phasegate(*command, cwd=clone)
         assert done.code == 4, (command, done)
-        assert "was not made in this clone" in done.stderr, command
+        assert "was not created in this clone" in done.stderr, command
     shutil.rmtree(clone / ".phasegate")
     assert phasegate("status", cwd=clone).code == 0, "the control: without it the clone works"
 

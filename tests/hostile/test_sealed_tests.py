@@ -372,7 +372,7 @@ def test_a_requirement_that_changed_since_the_seal_stops_the_work(
             UNITTEST.replace('bye("Ada"), "Bye, Ada"', "1, 1").replace(
                 "from bye import bye", "pass"
             ),
-            "already passes without the feature, so it shows nothing",
+            "already passes without the feature, so it proves nothing",
         ),
         (
             UNITTEST.replace("from bye import bye", "import time; import os; n = os.urandom(1)[0]")

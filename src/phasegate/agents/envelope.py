@@ -128,7 +128,7 @@ def _require_inside(paths: RunPaths, path: Path) -> str:
         or not any(_is_below(path, root) for root in roots)
     ):
         raise ConfigError(
-            f"{path} is not inside {paths.repository}", "use files of this repository only"
+            f"{path} is not inside {paths.repository}", "use only files in this repository"
         )
 
     return str(path)

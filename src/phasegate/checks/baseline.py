@@ -146,8 +146,9 @@ def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
 
 
 def _mark_tolerated(check: CheckResult) -> CheckResult:
+    """Return a failed check as passed, because it failed in the same way before the work."""
     if check.fault is Fault.NO_PROGRAM:
-        what = f"it could not be run here before the work began either: {check.summary}"
+        what = f"it could not run here before the work began either: {check.summary}"
         return replace(
             check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None
         )

@@ -88,6 +88,7 @@ def find_added_lines(diff: str) -> Mapping[str, set[int]]:
 
 
 def _read_lines(data: bytes) -> Iterator[_Line]:
+    """Yield the covered and missed lines of a coverage report in any known format."""
     start = data[:1_000].lstrip()
     if start.startswith(b"{"):
         for name, lines in read_json(data, _CoveragePyReport).files.items():

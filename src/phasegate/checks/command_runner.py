@@ -66,6 +66,7 @@ class SandboxedRunner:
         self._runs = 0
 
     def __call__(self, command: Command, /) -> CommandResult:
+        """Run a command in the sandbox, with registry access as far as it is allowed."""
         self._runs += 1
         access = self._get_registry_access(command.access)
         withholds = command.access is RegistryAccessLevel.USER and not self._trust.lends_credentials
@@ -146,8 +147,8 @@ def _describe_withheld_credentials() -> str:
     if not list_credentials(get_user_access(os.environ)):
         return ""
     return (
-        "\nyour credentials for package registries are not given to a repository that you have"
-        " not accepted; to give them: phasegate trust\n"
+        "\nyour package registry credentials are not passed to a repository that you have"
+        " not accepted; to pass them, run: phasegate trust\n"
     )
 
 

@@ -95,7 +95,7 @@ _ENVIRONMENT = {
 
 
 class PlanRunner:
-    """A clean checkout in which the commands of one plan are run, one after the other."""
+    """Runs the commands of one plan, one after the other, in a clean checkout."""
 
     def __init__(
         self,
@@ -186,6 +186,7 @@ class PlanRunner:
         return self._check_from_status(line, line, self._run_command(line, line, network=network))
 
     def _run_check(self, purpose: Purpose, done: dict[str, CheckResult]) -> CheckResult:
+        """Run one check of the plan; `done` has the results of earlier checks."""
         if purpose is Purpose.SETUP:
             return self._run_setup()
 
@@ -232,6 +233,7 @@ class PlanRunner:
         return (own or self.plan.commands.get(purpose, "")).strip()
 
     def _next_log_path(self, purpose: str) -> Path | None:
+        """Return the log file of the next run; attempts of the setup are numbered."""
         if self._logs is None:
             return None
 
@@ -295,6 +297,7 @@ class PlanRunner:
         env: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> CommandResult:
+        """Run a shell command in the sandbox; `network` and the setup may go online."""
         reaches = network or purpose == Purpose.SETUP
         reports = self._reports if env is not None else None
         command = Command(
@@ -335,6 +338,7 @@ class PlanRunner:
         return any(path == folder or path.startswith(f"{folder}/") for path in self.initial_files)
 
     def _run_setup(self) -> CheckResult:
+        """Run the setup, and keep its result for the commands that follow."""
         if Purpose.SETUP in self.plan.commands and not self.plan.commands[Purpose.SETUP].strip():
             return not_requested_check(Purpose.SETUP, "disabled by configuration")
 
@@ -384,6 +388,7 @@ class PlanRunner:
     def _check_from_warnings(
         self, purpose: Purpose, line: str, ran: CommandResult
     ) -> CheckResult | None:
+        """Accept a linter's exit status that only warnings caused; None for others."""
         if purpose is not Purpose.LINT or not _has_only_warnings(line, ran):
             return None
 
@@ -480,6 +485,7 @@ class PlanRunner:
         return {name: (passed[name], failed[name]) for name in names}
 
     def _run_tests_once(self, line: str) -> CheckResult:
+        """Run the test command and check its output against the runner's own report."""
         ran, report = self.run_test_command(line)
         parsed = parse_test_output(f"{ran.stdout}\n{ran.stderr}")
         tests = merge_report(parsed, report)
@@ -487,7 +493,7 @@ class PlanRunner:
         forged = find_report_problem(report, parsed) if report is not None else None
         if forged is not None and tests is not None:
             tests = replace(tests, is_forged=True)
-            problem = (forged, "Let the test runner report its own results, and end by itself.")
+            problem = (forged, "Let the test runner report its own results, and exit by itself.")
 
         if problem is None:
             assert tests is not None
@@ -577,6 +583,7 @@ class PlanRunner:
         return self._measure_coverage(check)
 
     def _measure_coverage(self, check: CheckResult) -> CheckResult:
+        """Compare the lowest coverage report with the threshold."""
         least = self.plan.coverage_min
         assert least is not None
 
@@ -696,6 +703,7 @@ def _make_check(
     remedy: str,
     tests: TestRun | None = None,
 ) -> CheckResult:
+    """Create the result of a command that was run in a shell."""
     return CheckResult(
         name=purpose,
         outcome=outcome,
@@ -754,7 +762,7 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
 
     if ran.timed_out:
         return (
-            f"it ran out of time after {ran.duration_s:.0f} s",
+            f"it timed out after {ran.duration_s:.0f} s",
             f"Make `{shown}` faster, or split the package.",
         )
 

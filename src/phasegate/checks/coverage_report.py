@@ -125,6 +125,7 @@ class _JsonReport(msgspec.Struct):
 
 
 def _parse_json(data: bytes) -> CoverageCounts:
+    """Count the covered lines of a coverage.py or istanbul report."""
     report = read_json(data, _JsonReport)
     if report.totals is not None:
         found = report.totals

@@ -37,6 +37,7 @@ def find_deliverable_problem(checkout: Path, path: str) -> str | None:
 
 
 def _find_file_problem(path: Path) -> str | None:
+    """Return why a path is not a non-empty regular file; None if it is one."""
     mode = _read_mode(path)
     if not mode:
         return "is missing"

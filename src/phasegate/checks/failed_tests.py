@@ -123,6 +123,7 @@ def _read_details(lines: list[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _split_blocks(lines: list[str], form: _DetailForm) -> Iterator[tuple[str, list[str]]]:
+    """Yield each failed test's name with the lines of its output."""
     name = ""
     block: list[str] = []
     for line in lines:

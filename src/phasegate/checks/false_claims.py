@@ -123,6 +123,7 @@ def _find_false_files(claimed: Sequence[str], facts: ObservedFacts) -> list[Fals
 
 
 def _find_false_coverage(claimed: str | float | None, measured: float | None) -> list[FalseClaim]:
+    """Compare a claimed coverage with the measured one."""
     if claimed is None:
         return []
 
@@ -138,6 +139,7 @@ def _find_false_coverage(claimed: str | float | None, measured: float | None) ->
 
 
 def _find_false_lint(claimed: str | None, evidence: Evidence) -> list[FalseClaim]:
+    """Compare a claim that the linter passed with the check."""
     check = evidence.find_check(Purpose.LINT)
     if claimed is None or claimed.strip().lower() not in (
         "passed",

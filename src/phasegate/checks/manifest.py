@@ -142,7 +142,7 @@ def _check_changes(work: HarvestedWork) -> CheckResult:
         return failed_check(
             "changes",
             "nothing was changed",
-            "Do what the package asks for, in the checkout, and commit it.",
+            "Make the changes that the package asks for in the checkout, and commit them.",
         )
 
     return passed_check(
@@ -151,6 +151,7 @@ def _check_changes(work: HarvestedWork) -> CheckResult:
 
 
 def _check_deliverables(work: HarvestedWork) -> CheckResult:
+    """Check that each deliverable exists, and was changed unless the plan permits otherwise."""
     if not work.deliverables:
         return not_requested_check("deliverables", "the package names none")
 
@@ -176,6 +177,7 @@ def _check_deliverables(work: HarvestedWork) -> CheckResult:
 
 
 def _check_commits(work: HarvestedWork) -> CheckResult:
+    """Check that there are commits and that each names the package."""
     if not work.commits:
         return failed_check(
             "commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."'
@@ -207,6 +209,7 @@ def _check_uncommitted(work: HarvestedWork) -> CheckResult:
 
 
 def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
+    """Check that the added content contains no known kind of secret."""
     found = find_secrets(added)
     notes = [f"allowed by a comment: {secret}" for secret in found if secret.is_allowed]
     bad = [str(secret) for secret in found if not secret.is_allowed]
@@ -270,4 +273,4 @@ def _check_verified(checks: Iterable[CheckResult]) -> list[CheckResult]:
     remedy = (
         "Name deliverables in the package, or a test command in its `checks` or in phasegate.toml."
     )
-    return [failed_check("verified", "nothing shows that the work is done", remedy)]
+    return [failed_check("verified", "there is no evidence that the work is done", remedy)]

@@ -216,6 +216,7 @@ def _find_existing_paths(values: Iterable[str]) -> Iterator[Path]:
 
 
 def _read_pip_settings(path: Path | None) -> dict[str, str]:
+    """Read pip's index options as environment variables; empty if unreadable."""
     if path is None:
         return {}
 

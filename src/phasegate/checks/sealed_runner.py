@@ -105,7 +105,7 @@ def run_unittest(files: list[str]) -> dict[str, str]:
 
 
 def note_exceptions(test: Any) -> list[str]:
-    """Return a list that gets an entry if the test raises, whatever its runner makes of it."""
+    """Return a list that gets an entry if the test raises, even if its runner hides that."""
     raised: list[str] = []
     method = getattr(test, test._testMethodName)
 
@@ -193,7 +193,7 @@ def run_one_file(runner: str, name: str) -> None:
 
 
 def run_file_apart(runner: str, name: str, data: bytes, program: bytes) -> dict[str, Any]:
-    """Run one file in a process of its own; a report that it did not write counts as a change."""
+    """Run one file in a separate process; a missing report counts as a change."""
     key = os.urandom(32)
     (HERE / name).write_bytes(data)
     Path(__file__).write_bytes(program)

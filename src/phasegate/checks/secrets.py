@@ -120,6 +120,7 @@ def find_secrets(added: Iterable[AddedContent]) -> list[SecretFinding]:
 
 
 def _make_finding(added: AddedContent, kind: str, match: re.Match[bytes]) -> SecretFinding:
+    """Create the finding of a match, with its line and whether a comment allows it."""
     text = added.text
     start = text.rfind(b"\n", 0, match.start()) + 1
     end = text.find(b"\n", match.end())

@@ -170,6 +170,7 @@ def run_setup(context: SetupContext, cache_slot: SetupCacheSlot | None) -> Setup
 def _result_from_cache(
     candidates: tuple[SetupCandidate, ...], entry: CachedSetup, duration_s: float
 ) -> SetupResult:
+    """Return the result of a setup whose files were restored from the cache."""
     candidate = next(
         (one for one in candidates if one.command == entry.run), SetupCandidate(entry.run)
     )
@@ -185,6 +186,7 @@ def _result_from_cache(
 def _try_candidate(
     context: SetupContext, position: int, candidate: SetupCandidate
 ) -> _SetupAttempt:
+    """Run one setup command and collect the tests that it makes available."""
     if candidate.command:
         ran = context.run(Purpose.SETUP, candidate.command)
         check = context.check_from_status(Purpose.SETUP, candidate.command, ran)

@@ -45,6 +45,7 @@ def take_snapshot(checkout: Path) -> TreeSnapshot:
 
 
 def _walk_files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the path and entry of every file below a folder, except in `.git`."""
     pending = [prefix]
     while pending:
         prefix = pending.pop()

@@ -119,6 +119,7 @@ def _make_test_run(
     failing: str,
     skipped: int = 0,
 ) -> TestRun:
+    """Create a test run; names are extracted only if tests failed."""
     return TestRun(
         runner=runner,
         passed=max(passed, 0),
@@ -138,6 +139,7 @@ def _make_numbered_parser(
     """
 
     def read(lines: list[str]) -> TestRun | None:
+        """Sum the counts of the summary lines; None if the output has no summary."""
         ends = _match_lines(lines, end)
         if not ends:
             return None
@@ -184,6 +186,7 @@ def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> Out
 
 
 def _parse_pytest(lines: list[str]) -> TestRun | None:
+    """Parse the summary line of pytest, such as `3 passed, 1 failed in 0.12s`."""
     ends = _match_lines(
         lines,
         r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?:"
@@ -201,6 +204,7 @@ def _parse_pytest(lines: list[str]) -> TestRun | None:
 
 
 def _parse_unittest(lines: list[str]) -> TestRun | None:
+    """Parse the summary of unittest; None if the run was interrupted before it."""
     ran = _match_lines(lines, r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
     if not ran:
         return None
@@ -264,6 +268,7 @@ class _GoEvent(msgspec.Struct):
 
 
 def _parse_go_json(lines: list[str]) -> TestRun | None:
+    """Parse the events of `go test -json`."""
     events = [
         event
         for line in lines
@@ -294,6 +299,7 @@ def _parse_go_event(line: str) -> _GoEvent | None:
 
 
 def _parse_mocha(lines: list[str]) -> TestRun | None:
+    """Parse the counts of mocha, for several runs together."""
     at = [number for number, line in enumerate(lines) if _match_lines([line], _MOCHA_PASSING)]
     if not at:
         return None
@@ -311,6 +317,7 @@ _MOCHA_PASSING = r"\s+([0-9]{1,8}) passing \([0-9.]+[a-z]+\)$"
 
 
 def _parse_node(lines: list[str]) -> TestRun | None:
+    """Parse the summary of `node --test`, as TAP or spec output."""
     counts = _count_by_word(
         lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled|skipped|todo) (?P<number>[0-9]{1,8})$"
     )
@@ -361,6 +368,7 @@ def _parse_bun(lines: list[str]) -> TestRun | None:
 
 
 def _parse_ava(lines: list[str]) -> TestRun | None:
+    """Parse the summary of AVA; an uncaught exception counts as a failure."""
     counts = _count_by_word(
         lines, r"\s*(?P<number>[0-9]{1,8}) (?:tests? (?P<word>passed|failed)|uncaught exceptions?)$"
     )

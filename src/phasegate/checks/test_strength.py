@@ -184,6 +184,7 @@ class StrengthRunner:
     # --- the runs that exist already
 
     def _compare_runs(self) -> None:
+        """Compare the test run of the work with the base's, and add findings."""
         base = self._inputs.base_run
         work = self._inputs.work_run
         self._compare_runners(base, work)
@@ -193,7 +194,7 @@ class StrengthRunner:
         if base.is_reported and not work.is_reported:
             self._add(
                 "unreported tests",
-                "the base's test run reported its tests one by one, this one does not",
+                "the base's test run reported its tests one by one, but this one did not",
                 "the test run",
             )
             return
@@ -237,7 +238,7 @@ class StrengthRunner:
             if is_test_path(one.path, self._inputs.test_files) or any(
                 name in text for text in texts
             ):
-                text = f"{_count_removed(one)} lines of the data of a test were removed or changed"
+                text = f"{_count_removed(one)} lines of test data were removed or changed"
                 self._findings.append(
                     StrengthFinding(
                         kind="changed test data", severity=Severity.ASK, path=one.path, text=text
@@ -268,6 +269,7 @@ class StrengthRunner:
     # --- the base's tests over the new code
 
     def _run_base_tests(self) -> None:
+        """Run the base's test files over the new code; add a finding if one fails."""
         base = self._inputs.base_run
         if base is None or not any(one.old or is_runner_config(one.path) for one in self._tests):
             return
@@ -345,6 +347,7 @@ class StrengthRunner:
     # --- the work's tests over the base's code
 
     def _find_bites(self) -> list[str] | None:
+        """Run the tests without the change, and return those that fail then."""
         if all(one.new is None for one in self._tests):
             return find_bites(self._base, {}, self._work)
 

@@ -70,6 +70,7 @@ def parse_registry(data: bytes) -> dict[str, HarnessRow]:
 
 
 def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
+    """Yield the agent of a registry entry; nothing if the entry cannot be used."""
     try:
         entry = read_json(raw, _RegistryEntry)
     except msgspec.MsgspecError:
@@ -108,7 +109,8 @@ def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
         tested_version=extension.tested,
         key_variables=extension.keys,
         setting_variables=extension.settings,
-        sign_in_hint=extension.sign_in or "list the variable of its key in `env` of the agent",
+        sign_in_hint=extension.sign_in
+        or "add the name of its API key variable to the agent's `env`",
         sign_in_files=extension.sign_in_files,
         hosts=extension.hosts,
         acp_programs=(program,),
@@ -156,5 +158,5 @@ def _load_registry_version(path: Path, _mtime_ns: int, size: int) -> dict[str, H
         return parse_registry(path.read_bytes())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            f"{path} is not a registry of ACP agents: {error}", "download it again, or remove it"
+            f"{path} is not an ACP agent registry: {error}", "download it again, or remove it"
         ) from error

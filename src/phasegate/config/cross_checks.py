@@ -71,6 +71,7 @@ def find_config_problems(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_names(config: Config) -> Iterator[ConfigProblem]:
+    """Yield names that are invalid, or that share an environment variable."""
     for table, names in (
         ("agents", config.agents),
         ("workflows", config.workflows),
@@ -82,16 +83,17 @@ def _check_names(config: Config) -> Iterator[ConfigProblem]:
                 remedy = "use letters and digits, joined by single hyphens, dots or underscores"
                 yield ConfigProblem((table, name), f"{name!r} is not a valid name", remedy)
             if variables.count(to_variable_name(name)) > 1:
-                what = f"`{name}` and another name give the same environment variable"
+                what = f"`{name}` and another name map to the same environment variable"
                 yield ConfigProblem((table, name), what, "rename one of them")
 
 
 def _check_agents(config: Config) -> Iterator[ConfigProblem]:
+    """Yield agents without a command and fallbacks that do not exist."""
     for name, agent in config.agents.items():
         if agent.harness in _HARNESSES_WITHOUT_DEFAULT_COMMAND and not agent.command:
             what = f"the harness `{agent.harness}` needs a command"
             if agent.harness == ACP:
-                by_name = ", or use a name from the registry of ACP agents"
+                by_name = ", or use a name from the ACP agent registry"
             else:
                 by_name = ""
 
@@ -107,6 +109,7 @@ def _check_agents(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_check_tables(config: Config) -> Iterator[ConfigProblem]:
+    """Yield check tables with an unknown profile, or an invalid or repeated root."""
     known = [name for name in LANGUAGE_TITLES if name]
     for name, table in config.checks.items():
         if table.root is None and name not in known:
@@ -131,6 +134,7 @@ def _check_check_tables(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
+    """Yield invalid phase lists and nouns of the configured workflows."""
     for name, workflow in config.workflows.items():
         wrong = find_phases_problem(workflow.phases)
         if wrong:
@@ -172,6 +176,7 @@ def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_roles(config: Config) -> Iterator[ConfigProblem]:
+    """Yield unknown roles, and roles with an agent that is not configured."""
     roles = (*PROMPT_PHASES, *_collect_phase_keys(config))
     for role, agent in config.roles.items():
         if role not in roles:
@@ -187,6 +192,7 @@ def _check_roles(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
+    """Yield unknown or too many competing agents."""
     for name in config.run.competing_agents:
         if name not in config.agents:
             what = f"no agent `{name}` is configured"
@@ -198,7 +204,7 @@ def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
     if count > MAX_ATTEMPTS:
         yield ConfigProblem(
             ("run", "competing_agents"),
-            f"{count} attempts at each package are too many",
+            f"{count} attempts per package are too many",
             f"use at most {MAX_ATTEMPTS}",
         )
 
@@ -208,11 +214,12 @@ def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_phases(config: Config) -> Iterator[ConfigProblem]:
+    """Yield phase tables without a workflow, and artifacts outside the feature."""
     known = _collect_phase_keys(config)
     for key, phase in config.phases.items():
         if key not in known:
             yield ConfigProblem(
-                ("phases", key), f"`{key}` is in no workflow", suggest_name(key, known)
+                ("phases", key), f"no workflow has the phase `{key}`", suggest_name(key, known)
             )
 
         for artifact in phase.required_artifacts or ():
@@ -224,6 +231,7 @@ def _check_phases(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _check_paths(paths: PathSettings) -> Iterator[ConfigProblem]:
+    """Yield paths outside the repository, and paths that are set twice."""
     values = {name: str(getattr(paths, name)).rstrip("/") for name in paths.__struct_fields__}
     for name, path in values.items():
         if not _is_safe_relative_path(path):
@@ -233,11 +241,14 @@ def _check_paths(paths: PathSettings) -> Iterator[ConfigProblem]:
             )
         elif [*values.values()].count(path) > 1:
             yield ConfigProblem(
-                ("paths", name), f"`{path}` is set for two paths", "give each its own"
+                ("paths", name),
+                f"two settings have the path `{path}`",
+                "use a different path for each",
             )
 
 
 def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
+    """Yield invalid addresses and incomplete or forbidden keys of the bucket."""
     if storage.url and not _BUCKET.fullmatch(storage.url):
         yield ConfigProblem(
             ("storage", "url"),
@@ -246,15 +257,17 @@ def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
         )
 
     if storage.endpoint and not storage.endpoint.startswith(("https://", "http://")):
-        what = f"`{storage.endpoint}` is not the address of a server"
-        yield ConfigProblem(("storage", "endpoint"), what, "for instance https://s3.example.org")
+        what = f"`{storage.endpoint}` is not a server address"
+        yield ConfigProblem(
+            ("storage", "endpoint"), what, "use a URL such as https://s3.example.org"
+        )
 
     named = [name for name in (storage.access_key_env, storage.secret_key_env) if name]
     if len(named) == 1:
         yield ConfigProblem(
             ("storage", "access_key_env"),
-            "an access key needs its secret, and vice versa",
-            "name both variables",
+            "an access key and its secret must be set together",
+            "set both variables",
         )
 
     refused = find_server_key_refusal(named, "a bucket")
@@ -266,8 +279,8 @@ def _check_fleet(fleet: FleetSettings) -> Iterator[ConfigProblem]:
     if bool(fleet.tls_cert_file) != bool(fleet.tls_key_file):
         yield ConfigProblem(
             ("fleet", "tls_cert_file"),
-            "a certificate needs its key, and vice versa",
-            "name both files",
+            "a certificate and its key must be set together",
+            "set both files",
         )
 
     refused = find_server_key_refusal((fleet.api_key_env,), "a Temporal server")

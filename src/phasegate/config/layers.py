@@ -46,7 +46,7 @@ SEED_PREFIX = "AGILEPLUS_"
 
 
 class ValueSource(NamedTuple):
-    """The layer that a value comes from, and its place there: a line, a variable or a flag."""
+    """The layer that a value comes from, and its place in it: a line, variable or flag."""
 
     layer: str
     place: str

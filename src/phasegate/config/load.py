@@ -297,8 +297,8 @@ def _find_type(key: Key, source: ValueSource) -> Any:
             type_ = fields[name]
         else:
             raise ConfigError(
-                f"{_format_source(source)}{'.'.join(key[:depth])} is a value, not a table",
-                "set it without a key below it",
+                f"{_format_source(source)}{'.'.join(key[:depth])} is a single value, not a table",
+                f"set {'.'.join(key[:depth])} itself, not a key below it",
             )
 
     return type_
@@ -307,6 +307,7 @@ def _find_type(key: Key, source: ValueSource) -> Any:
 def _make_unknown_key_error(
     table: Key, name: str, known: list[str], source: ValueSource
 ) -> ConfigError:
+    """Create the error for a key or variable that is not a setting."""
     if source.layer == "environment" and not table:
         return ConfigError(
             f"{source.place} is not a setting",

@@ -51,8 +51,9 @@ def find_trust(
         digest = hash_parts(parts)
         if wanted != digest:
             raise ConfigError(
-                f"{TRUST_VARIABLE} is not the digest of what this repository asks for: {digest}",
-                "look at it with `phasegate trust --show`, then set the new digest",
+                f"{TRUST_VARIABLE} does not match the digest of what this repository asks for:"
+                f" {digest}",
+                "review it with `phasegate trust --show`, then set the new digest",
             )
         return Trust(parts, _list_lines(parts))
 

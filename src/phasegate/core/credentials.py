@@ -49,21 +49,19 @@ def find_forge_token_refusal(
 
     if variable in _AGENT_KEYS:
         return SecretRefusal(
-            f"{variable} is the key of an agent, not of a forge",
+            f"{variable} is an agent's key, not a forge token",
             "set token_env in [forge] to another variable",
         )
     if api.username is not None:
-        return SecretRefusal(
-            f"{api_host} must not have a user name in its address", "fix url in [forge]"
-        )
+        return SecretRefusal(f"{api_host} must not contain a user name", "fix url in [forge]")
     if hosts is not None and (api_host not in hosts or api.port is not None):
         return SecretRefusal(
-            f"{variable} is not for {api.netloc}",
+            f"refusing to send {variable} to {api.netloc}, which is not its host",
             "set token_env in [forge] to a variable with another name",
         )
     if hosts is not None and api.scheme != "https":
         return SecretRefusal(
-            f"{variable} is not sent without encryption", "use https in url of [forge]"
+            f"refusing to send {variable} without encryption", "use https in `url` of [forge]"
         )
 
     return _find_remote_refusal(api_url, remote_url)
@@ -84,8 +82,8 @@ def _find_remote_refusal(api_url: str, remote_url: str) -> SecretRefusal | None:
 
     return SecretRefusal(
         f"the remote is at {remote.scheme}://{remote.netloc.rpartition('@')[2]}, but the forge at"
-        f" {api.scheme}://{api.netloc}: the token of one is not sent to the other",
-        "make `url` in [forge] and the address of the remote agree",
+        f" {api.scheme}://{api.netloc}: the token for one is not sent to the other",
+        "make `url` in [forge] match the remote's address",
     )
 
 

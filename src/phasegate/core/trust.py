@@ -208,7 +208,7 @@ def _select_agent_entries(entries: list[tuple[Key, object]]) -> list[tuple[Key, 
 def drop_references(
     values: dict[Key, object], untrusted: Sequence[TrustPart], known_roles: Sequence[str]
 ) -> None:
-    """Remove what refers to agents and workflows that were left out.
+    """Remove references to agents and workflows that were dropped.
 
     `known_roles` are those that exist without workflows of the repository.
     """

@@ -112,6 +112,7 @@ def open_fleet_bucket(
 
 
 def _bind_to_repository(bucket: Bucket) -> None:
+    """Write the repository's id into the bucket; raise if it has another one."""
     own = bucket.repository.encode()
     found = bucket.get(BINDING_PATH)
     if found is None and not bucket.create(BINDING_PATH, own):
@@ -120,7 +121,7 @@ def _bind_to_repository(bucket: Bucket) -> None:
     if found is not None and found.data != own:
         other = escape_unprintable(found.data.decode(errors="replace")[:12])
         raise StateConflict(
-            f"{bucket.address} has the fleet of repository {other}, and this is"
+            f"{bucket.address} contains the fleet of repository {other}, and this is"
             f" repository {bucket.repository[:12]}",
             "leave out the prefix in [storage], then each repository gets its own; or set another",
         )
@@ -144,7 +145,7 @@ def open_bucket(
     if not all(keys):
         raise EnvironmentUnavailable(
             f"{' or '.join(map(str, names))} is not set",
-            f"these variables must contain the keys of {address}",
+            f"set these variables to the access keys of {address}",
         )
 
     return Bucket(

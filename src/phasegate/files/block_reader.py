@@ -19,7 +19,7 @@ def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tu
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableFile(
-            f"cannot read {path}: {reason}", "name a readable regular file", reason
+            f"cannot read {path}: {reason}", "pass a readable regular file", reason
         ) from error
 
     with os.fdopen(descriptor, "rb") as file:

@@ -61,6 +61,7 @@ def unreadable_file_error(path: Path, error: OSError | ValueError) -> ConfigErro
 
 
 def _open_for_reading(path: Path, follow_link: bool, parent_fd: int | None) -> int:
+    """Open a regular file; raise ConfigError for a link or another kind."""
     try:
         return open_regular_file(
             path if parent_fd is None else path.name, parent_fd, follow_link=follow_link

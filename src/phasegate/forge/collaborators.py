@@ -24,6 +24,7 @@ class WriteAccessCache(Generic[K]):
         self._cache.clear()
 
     def __contains__(self, account: K) -> bool:
+        """Return whether an account may write; ask the forge once per account."""
         known = self._cache.get(account)
         if known is not None:
             return known

@@ -82,6 +82,7 @@ class Gitea(GitHubCompatible):
         )
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
+        """Open a pull request; None if one exists for the branch."""
         body = {
             "title": _format_title(spec),
             "head": spec.branch,
@@ -114,6 +115,7 @@ class Gitea(GitHubCompatible):
             return self._fetch_pull(number)
 
     def _fetch_pull(self, number: int) -> PullRequestSnapshot:
+        """Fetch a pull request with its reviews, checks and remarks."""
         self._writers.clear()
         path = f"{self._repository}/pulls/{number}"
         found = self._api.get(path, PullPayload)
@@ -142,6 +144,7 @@ class Gitea(GitHubCompatible):
         )
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
+        """Merge or schedule a pull request if its head is still `head`."""
         body = {"Do": method, "head_commit_id": head, "merge_when_checks_succeed": queue}
         path = f"{self._repository}/pulls/{number}"
         answer = self._api.send("POST", f"{path}/merge", body, (405, 409))
@@ -167,6 +170,7 @@ class Gitea(GitHubCompatible):
                 yield self._make_remark(comment, "comment", RemarkKind.THREAD, settled=settled)
 
     def _fetch_commit_checks(self, pull: PullPayload, branch: _GiteaBranch) -> CommitChecks:
+        """Fetch the checks of the head, and which of them are required."""
         found = self._fetch_checks(pull.head.sha)
         base_has_checks = True
         if not select_foreign_checks(found):

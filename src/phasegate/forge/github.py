@@ -189,6 +189,7 @@ class GitHub(GitHubCompatible):
         return sort_open_first(map(to_pull, found))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
+        """Open a pull request; None if one exists for the branch."""
         body = {"title": spec.title, "head": spec.branch, "base": spec.base, "body": spec.body}
         answer = self._api.send(
             "POST", f"{self._repository}/pulls", {**body, "draft": spec.draft}, (422,)
@@ -198,7 +199,7 @@ class GitHub(GitHubCompatible):
             if b"already exists" in answer.body:
                 return None
             raise ApiError(
-                f"no pull request can be opened: {answer.get_error_text()}",
+                f"cannot open a pull request: {answer.get_error_text()}",
                 "check the branch on the forge",
                 422,
             )
@@ -265,6 +266,7 @@ class GitHub(GitHubCompatible):
             variables = {"id": node_id, "after": page.endCursor}
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
+        """Merge or enqueue a pull request if its head is still `head`."""
         path = f"{self._repository}/pulls/{number}"
         if queue:
             node_id = self._api.get(path, PullPayload).node_id
@@ -356,6 +358,7 @@ class GitHub(GitHubCompatible):
         return required
 
     def _send_graphql(self, query: str, variables: Mapping[str, str]) -> _GitHubNode:
+        """Send a GraphQL query and return its node; raise ApiError on errors."""
         answer = self._api.send(
             "POST", "/graphql", {"query": query, "variables": variables}, strip_suffix="/v3"
         )

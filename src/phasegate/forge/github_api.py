@@ -182,7 +182,7 @@ class GitHubCompatible:
             answer = self._api.send("POST", path, {"reviewers": [name]}, (404, 422))
             if answer.status in (404, 422):
                 problems.append(
-                    f"{name} cannot be asked for a review: {answer.get_error_text()}".rstrip(": ")
+                    f"cannot request a review from {name}: {answer.get_error_text()}".rstrip(": ")
                 )
 
         return problems
@@ -246,6 +246,7 @@ class GitHubCompatible:
         settled: bool,
         thread: str = "",
     ) -> Remark:
+        """Convert a comment to a remark with a stable id."""
         user = comment.user or GitHubUser()
         return Remark(
             id=f"{prefix}-{comment.id:020}",
@@ -311,6 +312,7 @@ def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
 
 
 def to_pull(payload: PullPayload) -> PullRequest:
+    """Convert the forge's fields to a pull request."""
     if payload.merged_at:
         state = PullState.MERGED
     elif payload.state == "open":

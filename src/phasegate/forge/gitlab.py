@@ -186,6 +186,7 @@ class GitLab:
         return sort_open_first(map(_to_pull, found))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
+        """Open a merge request; None if one exists for the branch."""
         body: dict[str, object] = {
             "source_branch": spec.branch,
             "target_branch": spec.base,
@@ -217,7 +218,7 @@ class GitLab:
 
         ids = self._find_user_ids((*pull.reviewers, *spec.reviewers))
         problems += [
-            f"{name} cannot be asked for a review: no such account"
+            f"cannot request a review from {name}: no such account"
             for name in spec.reviewers
             if name not in ids
         ]
@@ -233,6 +234,7 @@ class GitLab:
             return self._fetch_pull(number)
 
     def _fetch_pull(self, number: int) -> PullRequestSnapshot:
+        """Fetch a merge request with its approvals, checks and remarks."""
         self._writers.clear()
         path = f"{self._project}/merge_requests/{number}"
         found = self._api.get(path, _GitLabMergeRequest)
@@ -268,6 +270,7 @@ class GitLab:
         self._api.send("POST", f"{self._project}/statuses/{commit}", body)
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
+        """Merge a request, or add it to the merge train, if its head is still `head`."""
         if queue:
             path = f"{self._project}/merge_trains/merge_requests/{number}"
             answer = self._api.send(
@@ -285,8 +288,7 @@ class GitLab:
             # The token is valid: it has just read the merge request
             return MergeResult(
                 MergeOutcome.REFUSED,
-                "the account of the token may not merge into this branch "
-                f"({answer.get_error_text()})",
+                f"the token's account may not merge into this branch ({answer.get_error_text()})",
             )
         if answer.status == 409:
             return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
@@ -376,7 +378,7 @@ class GitLab:
 
         return (
             ReviewDecision.NOT_APPROVED,
-            f"the approval of {', '.join(stale)} is not known to be for {head[:12]}",
+            f"the approval of {', '.join(stale)} may be for an older commit than {head[:12]}",
         )
 
     def _allows_author_approval(self) -> bool:
@@ -397,6 +399,7 @@ class GitLab:
         return max(known, default=None)
 
     def _fetch_commit_checks(self, found: _GitLabMergeRequest) -> CommitChecks:
+        """Fetch the checks of the head; its pipeline counts unless it passed."""
         head = found.sha or ""
         checks = self._fetch_checks(head)
         base_has_checks = True
@@ -519,6 +522,7 @@ def _to_issue(found: _GitLabIssue) -> Issue:
 
 
 def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
+    """Convert the fields of a merge request to a pull request."""
     state = _PULL_STATES.get(found.state, PullState.CLOSED)
     merged_as = found.merge_commit_sha or found.squash_commit_sha or found.sha or ""
     return PullRequest(

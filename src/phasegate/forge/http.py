@@ -227,7 +227,7 @@ class ForgeApi:
 
         raise ApiError(
             f"{path} has more than {MAX_PAGES} pages",
-            "close the ones that are no longer needed",
+            "close or delete entries that are no longer needed",
             422,
         )
 
@@ -286,6 +286,7 @@ class ForgeApi:
         return path
 
     def _get_cached(self, path: str) -> HttpResponse:
+        """Send a conditional GET, and return the stored response if it is still valid."""
         self._refuse_if_nearly_used_up()
         before = self._store.read(path)
         etag = before.headers.get("etag", "") if before else ""
@@ -360,6 +361,7 @@ class ForgeApi:
     def _request(
         self, method: str, path: str, body: object, etag: str = "", strip_suffix: str = ""
     ) -> HttpResponse:
+        """Send one request; raise TemporarilyUnavailable if the forge is unreachable."""
         if body is None:
             data = None
         else:
@@ -394,6 +396,7 @@ class ForgeApi:
     def _check_status(
         self, answer: HttpResponse, method: str, path: str, accept: Sequence[int]
     ) -> HttpResponse:
+        """Return an accepted response; raise ApiError with a remedy for others."""
         if 200 <= answer.status < 300 or answer.status in accept:
             return answer
 
@@ -450,6 +453,7 @@ def _call_within(timeout_s: float, call: Callable[[], HttpResponse]) -> HttpResp
 def _read_response(
     answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int, until_s: float
 ) -> HttpResponse:
+    """Read a response within its size and time limits."""
     body = b""
     while len(body) <= MAX_RESPONSE_BYTES and (part := answer.read1(_PART_BYTES)):
         body += part

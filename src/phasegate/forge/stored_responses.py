@@ -41,6 +41,7 @@ class StoredResponses:
         self._rate_limits: dict[str, RateLimit] = {}
 
     def read(self, path: str) -> HttpResponse | None:
+        """Return the stored response for a path; None if missing or not ours."""
         if path not in self._memory:
             data = self._read_signed(self._file_of(path))
             if data is None:
@@ -67,7 +68,7 @@ class StoredResponses:
 
     @contextlib.contextmanager
     def one_at_a_time(self) -> Iterator[None]:
-        """Hold a lock of the folder; without one, if the folder cannot be written."""
+        """Lock the folder while the context lasts; do nothing if it cannot be written."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = (self._folder / "lock").open("ab")

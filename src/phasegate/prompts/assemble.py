@@ -50,7 +50,7 @@ _MAX_SECTION_TOKENS = 350
 def build_notes(
     left_out: Sequence[str], cut: Sequence[Truncation], hidden: Sequence[HiddenCharacter]
 ) -> tuple[ContextItem, ...]:
-    """Build one item that lists everything cut, left out or hidden; empty if there is nothing."""
+    """Build one item that lists everything truncated, omitted or hidden; empty if nothing is."""
     phrases = load_phrases().notes
     sections = [
         _render_section(phrases.left_out, [quote_name(name) for name in left_out], phrases),
@@ -138,7 +138,7 @@ class PromptSource(NamedTuple):
 
 
 class AssembledPrompt(NamedTuple):
-    """A prompt, its estimated tokens, and everything that was cut, left out or hidden."""
+    """A prompt, its estimated tokens, and everything truncated, omitted or hidden."""
 
     prompt: UnifiedPrompt
     tokens: int
@@ -149,7 +149,7 @@ class AssembledPrompt(NamedTuple):
 
 
 class SystemPrompt(NamedTuple):
-    """The filled template, and what was cut, left out or hidden of the project's description."""
+    """The filled template, and what was truncated or hidden in the project description."""
 
     text: str
     cut: tuple[Truncation, ...]
@@ -191,6 +191,7 @@ def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> A
 def _fit_pieces(
     request: PromptRequest, pieces: Sequence[ContextPiece], fixed: int
 ) -> FittedContext:
+    """Fit the context into the budget; raise PromptTooLarge if nothing is left."""
     if request.budget_tokens is None:
         return fit_context(pieces, None, load_phrases().cut)
 

@@ -86,6 +86,7 @@ class _YamlReader:
         self._first_line = first_line
 
     def read_root(self) -> YamlNode:
+        """Read the only document of the stream."""
         # The start of the stream
         self._next_event()
         start = self._next_event()
@@ -103,6 +104,7 @@ class _YamlReader:
         return node
 
     def _read_node(self, event: Any, depth: int) -> YamlNode:
+        """Read one node; refuse anchors, aliases, tags and deep nesting."""
         kind = type(event)
         if kind is yaml.AliasEvent or event.anchor is not None:
             self._refuse(event, "uses an anchor or an alias; write the value out")
@@ -126,6 +128,7 @@ class _YamlReader:
         return YamlList(tuple(values), line)
 
     def _read_mapping(self, line: int, depth: int) -> YamlMapping:
+        """Read a mapping, with the line of each key; refuse duplicate keys."""
         values: dict[str, YamlNode] = {}
         lines: dict[str, int] = {}
 

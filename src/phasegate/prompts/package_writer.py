@@ -99,6 +99,7 @@ def _build_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
 
 
 def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
+    """Return the template values about the package and its feature."""
     render = load_line_templates().render
     slug = package.feature_slug
     title = collapse_whitespace(package.feature_title)
@@ -134,6 +135,7 @@ def _to_paragraph(text: str) -> str:
 
 
 def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
+    """Return the template values about files and scope."""
     render = load_line_templates().render
     deliverables = package.deliverables
     first = next(iter(deliverables.all), render("first_deliverable"))
@@ -150,6 +152,7 @@ def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
 
 
 def _render_deliverables(package: WorkPackage, paths: tuple[str, ...]) -> str:
+    """Render a list of deliverables with their descriptions."""
     render = load_line_templates().render
     described = {
         path: collapse_whitespace(text)
@@ -170,6 +173,7 @@ def _render_code_list(paths: Iterable[str]) -> str:
 
 
 def _build_constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
+    """Return the template values about requirements, rules and dependencies."""
     templates = load_line_templates()
     allowed = package.allowed_dependencies
     forbidden = package.forbidden_dependencies
@@ -200,6 +204,7 @@ def _render_requirements(package: WorkPackage, plan: PackagePlan) -> str:
 
 
 def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
+    """Render the commands that must pass, and name those that are missing."""
     templates = load_line_templates()
     least = package.checks.coverage_min
     lines = []
@@ -232,6 +237,7 @@ def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
 
 
 def _render_documents(plan: PackagePlan) -> str:
+    """Render the documents to read, with their headings."""
     templates = load_line_templates()
     lines = []
     for number, (path, headings) in enumerate(plan.documents.items(), 1):
@@ -248,6 +254,7 @@ def _render_documents(plan: PackagePlan) -> str:
 
 
 def _build_run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
+    """Return the template values about limits, commands and coordination."""
     render = load_line_templates().render
     return {
         "TASKS": ", ".join(package.tasks) or render("tasks_none"),
@@ -393,6 +400,7 @@ def _is_same_section(title: str, other: str) -> bool:
 
 
 def _render_coordination(package: WorkPackage) -> str:
+    """Render how agents share the package's files."""
     render = load_line_templates().render
     if package.num_agents == 1:
         return render("coordination_alone")

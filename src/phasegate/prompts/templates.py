@@ -84,6 +84,7 @@ def find_template(
 def _iter_candidates(
     name: TemplateName, project: Path | None, known: bool
 ) -> Iterator[tuple[TemplateName, Path]]:
+    """Yield the template names and folders to try, in order of precedence."""
     base = TemplateName(BASE_AGENT, name.phase)
     if project is not None:
         yield name, project

@@ -49,6 +49,7 @@ class OutputBuffer:
         self._size = 0
 
     def feed(self, chunk: bytes) -> None:
+        """Add a chunk, and keep only the head and the tail of the output."""
         self._size += len(chunk)
         self._hash.update(chunk)
         free_bytes = self._half - len(self._head)

@@ -121,6 +121,7 @@ def build_arguments(
 
 
 def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool, program: str) -> list[str]:
+    """Return the options that isolate namespaces and change the user."""
     arguments = [
         "--unshare-user",
         "--unshare-pid",
@@ -152,6 +153,7 @@ def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool, program:
 
 
 def _build_mount_arguments(tool: Bubblewrap, mounts: dict[str, _MountKind], tmp: Path) -> list[str]:
+    """Return the options that mount paths read-only, writable or hidden."""
     size = []
     if tool.has_option("--size"):
         size = ["--size", _SHARED_MEMORY_BYTES]
@@ -219,6 +221,7 @@ def _build_settings_arguments() -> list[str]:
 def _plan_mounts(
     command: tuple[str, ...], path: str, folders: SandboxFolders
 ) -> dict[str, _MountKind]:
+    """Decide how each path is mounted; refuse links in writable folders."""
     writable = [_require_real_folder(folder) for folder in folders.writable]
     # Paths in a writable folder are visible with it. A link in there may have been created by a
     # job, so it is never followed to the outside.

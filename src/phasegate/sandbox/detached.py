@@ -50,7 +50,7 @@ class DetachedProcess:
 
 
 def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool:
-    """Send SIGTERM to a process; return False if it is gone.
+    """Send SIGTERM to a process; return False if it no longer exists.
 
     Never signals a later process that reuses the pid.
     """

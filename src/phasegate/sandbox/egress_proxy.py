@@ -129,6 +129,7 @@ class EgressProxy:
             self._free_slots.release()
 
     def _handle_request(self, client: socket.socket) -> None:
+        """Read a proxy request, and open a tunnel or forward it."""
         client.settimeout(_HEAD_TIMEOUT_S)
         head, body = _read_head(client)
         request = _REQUEST.fullmatch(head[0]) if head else None
@@ -146,6 +147,7 @@ class EgressProxy:
     def _handle_plain_request(
         self, client: socket.socket, method: str, target: str, head: list[bytes], body: bytes
     ) -> None:
+        """Forward a plain HTTP request if its host is allowed."""
         route, path, is_route = self._find_route(target)
         if route is None:
             url = urlsplit(target)
@@ -213,6 +215,7 @@ class EgressProxy:
         _send_error(client, 403, f"{host}:{port} is not an allowed host of this agent")
 
     def _open_tunnel(self, client: socket.socket, target: str, early_data: bytes) -> None:
+        """Relay bytes between client and an allowed host until either closes."""
         host = target[:100]
         port = 0
         if parsed := _TARGET.fullmatch(target):
@@ -244,6 +247,7 @@ class EgressProxy:
         *,
         is_route: bool,
     ) -> None:
+        """Send a request upstream and relay the filtered response."""
         encrypt = route.scheme == "https"
         host = route.hostname or ""
         port = route.port or (HTTPS_PORT if encrypt else 80)
@@ -294,6 +298,7 @@ class EgressProxy:
     # --- open sockets and reported attempts
 
     def _report_attempt(self, attempt: ConnectionAttempt) -> None:
+        """Report a refused host once."""
         with self._lock:
             if (
                 self._closed

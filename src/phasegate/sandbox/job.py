@@ -62,11 +62,12 @@ class _SupervisorReport:
         if not self.has_started:
             why = stderr.strip() or "it exited without an error message"
             raise EnvironmentUnavailable(
-                f"The sandbox of level {request.level} could not be created: {why}",
-                "`phasegate agents` shows which sandbox levels work on this machine",
+                f"could not create a sandbox at level {request.level}: {why}",
+                "run `phasegate agents` to see which levels work here",
             )
 
     def _apply_fact(self, fact: str, details: str) -> None:
+        """Apply one line of the supervisor's report."""
         if fact == "started":
             self.has_started = True
         elif fact == "failed":
@@ -82,6 +83,7 @@ class _SupervisorReport:
             self._apply_end(details)
 
     def _apply_end(self, details: str) -> None:
+        """Store the exit status and the counts of surviving processes."""
         status, killed, left, timed_out, sigterm_sent = (int(number) for number in details.split())
         self.has_ended = True
         self.survivors_killed = killed
@@ -96,13 +98,14 @@ class _SupervisorReport:
 
 
 def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnavailable:
+    """Create the error for a program that could not be started."""
     step, number, text = failure.split(" ", 2)
     program = request.argv[0]
 
     if step != "start":
         return EnvironmentUnavailable(
-            f"{program} could not be started: {step}: {text}",
-            "`phasegate agents` shows what works on this machine",
+            f"could not start {program}: {step}: {text}",
+            "run `phasegate agents` to see what works on this machine",
         )
 
     hints = {
@@ -113,7 +116,7 @@ def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnav
         errno.E2BIG: "its arguments are too long: pass text on standard input or in a file",
     }
     return EnvironmentUnavailable(
-        f"{program} could not be started: {text}", hints.get(int(number), "check the command")
+        f"could not start {program}: {text}", hints.get(int(number), "check the command")
     )
 
 
@@ -258,6 +261,7 @@ class _JobLoop:
             self.is_running = False
 
     def build_outcome(self, duration_s: float) -> JobOutcome:
+        """End the supervisor and build the outcome of the job."""
         self.end_supervisor()
         report = self._report
         return JobOutcome(
@@ -294,6 +298,7 @@ class _JobLoop:
         self._ended = True
 
     def _send_commands(self, pending: _PendingCommands) -> None:
+        """Send requested stops to the supervisor and queued input to the job."""
         while self._stops_sent < min(pending.stops, len(_STOP_COMMANDS)):
             # The send fails if the supervisor has just exited.
             with suppress(OSError):
@@ -393,6 +398,7 @@ class _JobLoop:
     def _open_output_pipe(
         self, stream: OutputStream, descriptor: int, on_output: OnOutput | None
     ) -> OutputPipe:
+        """Register a pipe that logs and keeps one output stream."""
         if stream is OutputStream.STDOUT:
             path = self._request.stdout_log
         else:

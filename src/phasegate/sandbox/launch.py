@@ -99,6 +99,7 @@ def _make_own_folders(request: JobRequest) -> None:
 
 
 def _build_config(request: JobRequest, started_s: float) -> SupervisorConfig:
+    """Build the supervisor's configuration from a request."""
     env = {
         **request.env,
         "HOME": str(request.home),
@@ -143,6 +144,7 @@ def _list_writable(request: JobRequest) -> tuple[Path, ...]:
 
 
 def _build_command(request: JobRequest, config: SupervisorConfig) -> list[str]:
+    """Return the command that starts the supervisor, inside bubblewrap if sandboxed."""
     supervisor_command = [
         readable_paths.find_interpreter(),
         "-I",
@@ -213,5 +215,5 @@ def _spawn(
         )
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{command[0]} could not be started: {error.strerror}", "check the installation"
+            f"could not start {command[0]}: {error.strerror}", "check the installation"
         ) from error

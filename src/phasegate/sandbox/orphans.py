@@ -64,6 +64,7 @@ def _read_environ(proc_folder: str) -> bytes:
 
 
 def _kill_if_tagged(pid: int, tag: str) -> bool:
+    """Kill a process if it belongs to the job; return whether it was killed."""
     try:
         pinned = os.pidfd_open(pid)
     except OSError:

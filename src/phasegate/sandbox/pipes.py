@@ -109,7 +109,7 @@ class OutputPipe:
         try:
             on_chunk(chunk)
         except Exception:
-            _log.exception("the listener to a job's output has failed")
+            _log.exception("a job output listener failed")
             self.listener_failed = True
 
 
@@ -159,6 +159,7 @@ class InputPipe:
             self.descriptor = None
 
     def _refill(self) -> bool:
+        """Take the next chunk of input; return False if there is none yet."""
         while not self._current:
             chunk = next(self._initial_chunks, None)
             if chunk is None:

@@ -58,7 +58,7 @@ def choose_level(wanted: SandboxLevel | None, needs_network: bool) -> SandboxLev
         support = probe_level(wanted)
         if not support.is_supported:
             raise EnvironmentUnavailable(
-                f"The sandbox level {wanted} does not work here: {support.problem}", _HINT
+                f"sandbox level {wanted} does not work here: {support.problem}", _HINT
             )
 
         return wanted
@@ -139,15 +139,16 @@ def _run_trial(level: SandboxLevel, folder: Path) -> str:
 def _find_failed_isolation(level: SandboxLevel, outcome: JobOutcome) -> str:
     pid, net, *settings = (*outcome.stdout.text.split(), "", "")
     if not pid or pid == os.readlink("/proc/self/ns/pid"):
-        return "a job shares our PID namespace"
+        return "a job shares the host's PID namespace"
     if level is SandboxLevel.OFFLINE and (not net or net == os.readlink("/proc/self/ns/net")):
-        return "a job shares our network"
+        return "a job shares the host's network"
     if any(settings):
-        return f"a job could change settings of the kernel: {settings[0]}"
+        return f"a job could change kernel settings: {settings[0]}"
     return ""
 
 
 def _find_gaps(level: SandboxLevel) -> tuple[str, ...]:
+    """Return what a sandbox level cannot prevent on this machine."""
     gaps = []
     landlock_version = syscalls.get_landlock_version()
     if landlock_version == 0:
@@ -159,11 +160,11 @@ def _find_gaps(level: SandboxLevel) -> tuple[str, ...]:
         if probe_level(SandboxLevel.OFFLINE).is_supported:
             gaps.append("the network is open to setups without `setup_allowed_hosts`")
         else:
-            gaps.append("the network is open, also to the services of this machine")
+            gaps.append("the network is open, including this machine's services")
 
     if seccomp.build_filter(platform.machine()) is None:
         gaps.append("no system-call filter for this processor")
     if os.geteuid() == 0:
-        gaps.append("the number of processes is not limited, because we run as root")
+        gaps.append("the number of processes is not limited, because Phasegate runs as root")
 
     return tuple(gaps)

@@ -21,7 +21,7 @@ SIGKILL = 9
 
 
 def read_parents() -> dict[int, int]:
-    """Map each running process to its parent; zombies are left out."""
+    """Map each running process, except zombies, to its parent."""
     if sys.platform == "linux":
         processes = _read_parents_from_proc()
     else:
@@ -58,6 +58,7 @@ def signal_descendants(root: int, signal_number: int) -> None:
 
 
 def _signal_if_descendant(root: int, pid: int, signal_number: int) -> None:
+    """Signal a process, if it is still a descendant of `root`."""
     if sys.platform != "linux":
         os.kill(pid, signal_number)
         return

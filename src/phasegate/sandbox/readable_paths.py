@@ -135,6 +135,7 @@ class _PathFinder:
         self._secret_prefixes = tuple(f"{secret}/" for secret in self._secret_paths)
 
     def find_paths(self, command: tuple[str, ...], path: str) -> list[str]:
+        """Return the folders that a command needs: PATH, installations, toolchains."""
         files = [word for word in command[1:] if word.startswith("/") and os.path.isfile(word)]
         public_files = [file for file in files if not self._is_secret(os.path.realpath(file))]
         install_folders = [
@@ -150,6 +151,7 @@ class _PathFinder:
         return list(dict.fromkeys(paths))
 
     def _find_search_path_folders(self, path: str) -> Iterator[str]:
+        """Yield the folders of PATH, and where their links lead."""
         for entry in filter(os.path.isdir, path.split(":")):
             if self._is_writable(entry):
                 continue

@@ -107,7 +107,7 @@ class Redactor:
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the redacted text so far, without the end that may begin a secret."""
+        """Redact a chunk; hold back an end that may be the start of a secret."""
         if not self._secrets:
             return chunk
 

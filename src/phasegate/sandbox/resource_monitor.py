@@ -71,6 +71,7 @@ class ResourceMonitor:
         return ""
 
     def _check_processes(self) -> str:
+        """Return the limit of tasks or memory that is reached, or ""."""
         stats = dict(_read_all_stats())
         pids = find_descendants(
             self._root, {pid: int(fields[_PARENT]) for pid, fields in stats.items()}
@@ -89,6 +90,7 @@ class ResourceMonitor:
         return ""
 
     def _check_files(self, now_s: float) -> str:
+        """Measure the job's folders in small steps; return DISK at the limit."""
         if self._walk is None:
             self._walk = _measure_folders(self._folders)
             self._walk_began_s = now_s

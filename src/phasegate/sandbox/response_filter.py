@@ -82,6 +82,7 @@ class ResponseFilter:
         return self._redactor.flush()
 
     def _read_head(self, head: bytes) -> bytes:
+        """Parse the head of a response; return it redacted, without keep-alive."""
         first, *lines = head.split(b"\r\n")
         words = first.split()
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
@@ -121,6 +122,7 @@ class ResponseFilter:
         return body
 
     def _take_chunks(self) -> bytes:
+        """Take the available chunks of the body from the buffer."""
         body = b""
         while self._buffer and not self._ended:
             if self._chunk_left == -1 and not self._read_chunk_size():

@@ -126,6 +126,7 @@ def _run_once(
     max_output_bytes: int,
     stdout_fd: int | None,
 ) -> ProgramResult:
+    """Run a program to its end or time limit, and return its output."""
     started_s = time.monotonic()
     process = _start_process(argv, cwd, env, bool(stdin), stdout_fd)
     exchange = _PipeExchange(process, stdin, max_output_bytes)
@@ -183,7 +184,7 @@ def _start_process(
         ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{argv[0]} could not be started: {error.strerror}", "check the installation"
+            f"could not start {argv[0]}: {error.strerror}", "check the installation"
         ) from error
 
 
@@ -264,6 +265,7 @@ class _PipeExchange:
         self._open_count += 1
 
     def _handle_ready(self, descriptor: int) -> None:
+        """Read or write a ready pipe; unregister it when it is done."""
         if descriptor == self._pidfd:
             return
 
@@ -285,6 +287,7 @@ class _PipeExchange:
         return bool(chunk)
 
     def _write(self) -> bool:
+        """Write input; return whether more remains. Close the pipe after the last byte."""
         assert self._process.stdin is not None
         try:
             self._input = self._input[os.write(self._process.stdin.fileno(), self._input[:MIB]) :]

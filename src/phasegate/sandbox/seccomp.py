@@ -144,6 +144,7 @@ def build_filter(machine: str) -> bytes | None:
 
 
 def _build_program(machine: _CpuArchitecture) -> list[bytes]:
+    """Return the BPF instructions of the filter for a processor."""
     column = machine.column
     return [
         _instruction(_LOAD, _ARCH_OFFSET),
@@ -203,6 +204,7 @@ def _refuse_terminal_input() -> list[bytes]:
 
 
 def _refuse_setuid(column: int) -> list[bytes]:
+    """Return the instructions that refuse to set the setuid bit of a file."""
     steps: list[bytes] = []
     for numbers, mode, flags in _MODE_CALLS.values():
         check = [

@@ -105,6 +105,7 @@ class _JobMonitor:
             )
 
     def run(self) -> None:
+        """Watch the job until it ends, is stopped or exceeds a limit; then clean up."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._child_wakeup_fd, select.POLLIN)

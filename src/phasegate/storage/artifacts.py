@@ -117,7 +117,7 @@ def validate_artifact(path: str, content: bytes = b"") -> None:
     if problem := find_artifact_path_problem(path):
         raise ConfigError(
             f"artifact path '{escape_unprintable(path[:120])}' {problem}",
-            "for instance WP01/test-report.txt",
+            "use a path such as WP01/test-report.txt",
         )
 
     if len(content) > MAX_ARTIFACT_BYTES:
@@ -166,6 +166,7 @@ def _translate_errors(path: str) -> Iterator[None]:
 
 
 def _artifact_error(path: str, error: OSError) -> PhasegateError:
+    """Create the error for an artifact that cannot be read or written."""
     if error.errno in _UNSAFE_PATH_ERRNOS:
         why = "its path contains a link or a file, or it is not a regular file"
         return ConfigError(

@@ -1,10 +1,12 @@
-"""Heads of the domain chain, kept in the user's state directory.
+"""Heads of the journal's hash chain, kept in the user's state directory.
 
-They are outside `.phasegate`, where no agent can write.
+The hash of a journal entry covers the hash of the entry before it, so the hash of the last entry
+(the head) covers the whole journal. `core/audit/chain.py` computes the hashes. The heads are stored
+outside `.phasegate`, where no agent can write.
 
 A step is announced here before the store commits it, and confirmed after. So after a crash the
 store ends either at the confirmed head or at the announced one; anything else was not written by
-us. Lines of the file:
+Phasegate. Lines of the file:
 
     phasegate-heads 1 <store id> <path of the git directory>
     announced <count> <hash>      made durable before the store commits
@@ -49,7 +51,7 @@ class RecordedHeads(NamedTuple):
 
     @property
     def possible_ends(self) -> tuple[ChainHead, ...]:
-        """The heads at which the store may end."""
+        """The chain heads that the end of the store may match."""
         return self.confirmed[-1:] + ((self.announced,) if self.announced else ())
 
 
@@ -85,7 +87,7 @@ class ChainHeadsFile:
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
     def read_possible_ends(self) -> tuple[ChainHead, ...]:
-        """Return the heads at which the store may end.
+        """Return the chain heads that the end of the store may match.
 
         Only the end of the file is read, if that suffices.
         """
@@ -148,6 +150,7 @@ class ChainHeadsFile:
         self._append_line(_format_line("anchored", head), durable=True)
 
     def _append_line(self, line: str, durable: bool) -> None:
+        """Append a line, after removing a torn one; flush it to disk if `durable`."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -182,9 +185,9 @@ class ChainHeadsFile:
 
     def _unusable_error(self, error: OSError) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(
-            f"the chain heads in {self.folder} cannot be used: {error.strerror}",
-            "if the folder was removed, run the command again: the heads are created again, and "
-            "the record says so; otherwise set XDG_STATE_HOME to a folder that you can write",
+            f"cannot use the chain heads in {self.folder}: {error.strerror}",
+            "if the folder was removed, run the command again: the heads are recreated, and "
+            "the journal records it; otherwise set XDG_STATE_HOME to a folder that you can write",
         )
 
 
@@ -203,7 +206,7 @@ def refuse_foreign_store(reader: StoreReader) -> None:
 
     if read_anchor(location.git_dir) is None:
         raise StateConflict(
-            f"the record {location.store_path} was not made in this clone: "
+            f"the record {location.store_path} was not created in this clone: "
             f"neither {heads} nor {ANCHOR_REF} of this repository knows it",
             "remove .phasegate; if the record is yours, fetch its anchor from the clone that made "
             f"it: git fetch CLONE {ANCHOR_REF}:{ANCHOR_REF}",
@@ -223,6 +226,7 @@ def _parse_line(path: Path, line: str) -> tuple[str, ChainHead]:
 
 
 def _collect_heads(lines: list[tuple[str, ChainHead]], source: str) -> RecordedHeads:
+    """Return the heads that the lines of the file record."""
     confirmed = tuple(head for word, head in lines if word in ("confirmed", "adopted"))
     anchors = [head for word, head in lines if word == "anchored"]
     steps = [line for line in lines if line[0] != "anchored"]

@@ -51,7 +51,7 @@ def read_anchor(git_dir: Path) -> Anchor | None:
     except msgspec.MsgspecError as error:
         raise StateConflict(
             f"{ANCHOR_REF} contains data that Phasegate did not write: {error}",
-            f"it was changed. To continue, with a record of it: git update-ref -d {ANCHOR_REF};"
+            f"to continue and have the change recorded, run: git update-ref -d {ANCHOR_REF};"
             " then: phasegate audit verify",
         ) from error
 

@@ -93,6 +93,7 @@ class Store(WritableStore):
         events: Sequence[NewEvent],
         rows: Sequence[Row | None],
     ) -> None:
+        """Append events and rows in one transaction, announced and confirmed in the heads."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if (seq := self.last_seq(feature)) != expected_seq:
@@ -198,7 +199,7 @@ class Store(WritableStore):
                 raise StateConflict(
                     f"{ANCHOR_REF} was removed or moved back by another process while it was"
                     " in use",
-                    "the recorded data is safe; the next command records the loss and continues",
+                    "repeat the command: the recorded data is safe, and the loss is recorded",
                 )
 
             write_anchor(self.location.git_dir, Anchor(self.store_id, head.entries, head.hash))
@@ -221,6 +222,7 @@ class Store(WritableStore):
             self.anchor(replace_lost_anchor=True)
 
     def _reconcile_chain_heads(self) -> list[str]:
+        """Confirm or recreate the chain heads; return the ones that were lost."""
         with self._mutex, named_lock(self.location.locks_folder, "journal"):
             kept = self.heads.read()
             if kept is None:
@@ -244,6 +246,10 @@ class Store(WritableStore):
             )
 
     def _find_lost_anchor(self, anchor: Anchor | None) -> list[str]:
+        """Return the anchor ref if it was deleted or moved back; empty if it is up to date.
+
+        Raise if the anchor contradicts the journal, which then was changed.
+        """
         if anchor is None:
             return [ANCHOR_REF]
 

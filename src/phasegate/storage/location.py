@@ -165,7 +165,7 @@ def prepare_data_folder(location: Location) -> None:
             if not os.path.lexists(folder):
                 make_folder(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
-                raise StateConflict(f"{folder} is not a folder", "move the existing file away")
+                raise StateConflict(f"{folder} is not a folder", "move the existing file aside")
 
         # Links in folders of an existing record may be the user's own, and a clone has no record.
         is_new = not os.path.lexists(location.store_path)

@@ -109,6 +109,7 @@ def _open_lock_file(path: Path, *, allow_read_only: bool = False) -> Iterator[in
 
 
 def _try_lock(descriptor: int) -> bool:
+    """Try to lock a file; return False if another process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,6 +124,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
+    """Wait for a lock with back-off; return False after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     pause_s = _INITIAL_BACKOFF_S
 

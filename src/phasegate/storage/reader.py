@@ -47,7 +47,7 @@ def open_store_reader(location: Location, schema: Schema = SCHEMA) -> StoreReade
     if not os.path.lexists(location.store_path):
         return None
     if location.fleet_copy is None and location.data_folder.is_symlink():
-        raise StateConflict(f"{location.data_folder} is not a folder", "move the link away")
+        raise StateConflict(f"{location.data_folder} is not a folder", "move the link aside")
     return StoreReader(connect_store(location.store_path, write=False, schema=schema), location)
 
 
@@ -228,7 +228,7 @@ class StoreReader:
         }
 
     def rate_limited_agents(self, now_s: float) -> dict[str, float]:
-        """Return the rate-limited agents, each with the time at which the limit ends."""
+        """Return the rate-limited agents, each with its reset time."""
         query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
         return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
 

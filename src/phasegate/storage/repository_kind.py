@@ -60,11 +60,13 @@ def reject_git_directory(folder: str) -> None:
     if os.path.basename(folder) == ".git":
         raise ConfigError(
             f"{folder} is a git directory",
-            f"go to the files: {_init_command(os.path.dirname(folder))}",
+            f"run this in its checkout: {_init_command(os.path.dirname(folder))}",
         )
 
     what = f"{folder} is a bare repository: it has no files to work on"
-    raise ConfigError(what, f"clone it, and go there: git clone {_shell_quote(folder)} DIR")
+    raise ConfigError(
+        what, f"clone it, then run init in the clone: git clone {_shell_quote(folder)} DIR"
+    )
 
 
 def _find_git_dir(root: str) -> str:
@@ -115,6 +117,7 @@ def _read_gitdir_link(dot_git: str) -> str:
 
 
 def _reject_linked_worktree(root: str, worktree_git_dir: str) -> None:
+    """Raise ConfigError that names the main worktree."""
     common = os.path.realpath(
         os.path.join(worktree_git_dir, _read_text(f"{worktree_git_dir}/commondir").strip())
     )
@@ -122,7 +125,7 @@ def _reject_linked_worktree(root: str, worktree_git_dir: str) -> None:
     if is_plain:
         where = _init_command(os.path.dirname(common))
     else:
-        where = "see: git worktree list"
+        where = "list the worktrees with: git worktree list"
 
     raise ConfigError(
         f"{root} is a linked worktree",

@@ -215,8 +215,8 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
 
     if version > schema.version:
         raise StateConflict(
-            f"the store {path} was made by a later version of Phasegate (it has version {version}; "
-            f"this Phasegate supports up to {schema.version})",
+            f"the store {path} was created by a newer version of Phasegate (it has version"
+            f" {version}; this Phasegate supports up to {schema.version})",
             "use the newer Phasegate that wrote it; the store was not changed",
         )
 

@@ -69,7 +69,7 @@ class TrailLog:
         path = folder / log_file_name(writer_id)
         if path.exists():
             raise StateConflict(
-                f"the log {path} already exists", "every process must use its own log"
+                f"the log {path} already exists", "use a separate log for each process"
             )
 
         return cls(path, _create_locked_file(path, _HEADER))
@@ -196,8 +196,9 @@ def _acknowledged_prefix(data: bytes) -> bytes:
 
 
 def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
+    """Return the open trails of a log; raise StateConflict if it was changed."""
     if not data.startswith(_HEADER):
-        raise StateConflict(f"{path} is not a log of trails", "see: phasegate audit verify")
+        raise StateConflict(f"{path} is not a log of trails", "run: phasegate audit verify")
 
     trails: dict[str, OpenTrail] = {}
     for number, line in enumerate(data.split(b"\n")[1:-1], 2):
@@ -206,7 +207,7 @@ def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
         except (ValueError, KeyError) as error:
             raise StateConflict(
                 f"line {number} of {path} was not written by Phasegate",
-                "see: phasegate audit verify",
+                "run: phasegate audit verify",
             ) from error
 
     return trails

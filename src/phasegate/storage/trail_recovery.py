@@ -95,6 +95,7 @@ def close_orphaned_trails(
 def _close_log_trails(
     store: SealStore, writer: TrailWriter, open_trails: dict[str, OpenTrail], ts: str
 ) -> list[TrailRecovery]:
+    """Close the trails that a dead process left open in its log."""
     seals = {seal.job: seal for seal in store.seals()}
     found = []
     with writer as trails:
@@ -123,6 +124,7 @@ def _close_log_trails(
 def _close_and_seal(
     store: SealStore, trails: TrailWriter, trail: OpenTrail, ts: str, witnessed: bool = True
 ) -> TrailRecovery:
+    """Append a recovery entry to a trail, and seal it in the journal."""
     feature = trail.feature
     job = trail.job
     entries = len(trail.lines)

@@ -100,7 +100,7 @@ class TrailWriter:
         reading = scan_trail(content, trail_origin_hash(seal.feature, seal.job))
         if reading != (seal.lines, seal.bytes, seal.hash, 0, None):
             raise StateConflict(
-                f"the trail {path} was changed after it was closed", "see: phasegate audit verify"
+                f"the trail {path} was changed after it was closed", "run: phasegate audit verify"
             )
 
         trail = OpenTrail(seal.feature, seal.job, content.splitlines(keepends=True))
@@ -166,7 +166,7 @@ class TrailWriter:
         if (path := self.find_foreign_file(job)) is not None:
             raise StateConflict(
                 f"{path} was not written by Phasegate",
-                "move it away; then run the same command again",
+                "move it aside; then repeat the command",
             )
 
         trail = self._open_trails[job]

@@ -304,6 +304,7 @@ def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
 
 
 def _check_store(location: Location, reader: StoreReader, findings: Findings) -> AuditReport:
+    """Verify the journal, its rows, the chain heads and all trails."""
     heads = ChainHeadsFile(location, reader.store_id)
     seen = scan_trails(location, heads.folder)
     with _journal_lock(location):
@@ -368,6 +369,7 @@ def _check_chain(
 def _collect_rows(
     links: Iterator[ChainLink], rows: RowsByKey, findings: Findings
 ) -> Iterator[ChainLink]:
+    """Yield the links, and collect the last row of each key."""
     for link in links:
         position, feature, _, _, kind, payload = link.entry
         try:
@@ -388,6 +390,7 @@ def _collect_rows(
 
 
 def _row_key(row: Row) -> tuple[str, ...]:
+    """Return the key under which the store keeps a row."""
     match row:
         case PackageRow():
             return "package", row.feature, row.id
@@ -408,6 +411,7 @@ def _check_heads(
     store_id: str,
     findings: Findings,
 ) -> None:
+    """Compare the chain heads with the anchor in git."""
     if recorded_heads is None:
         findings.add_problem(
             "heads",

@@ -308,7 +308,8 @@ def check_signature(armored: bytes, message: bytes, namespace: str, options: Any
         if armored.startswith(b"-----BEGIN SSH SIGNATURE-----"):
             return _check_ssh(signature, message, namespace, options)
         demand(
-            armored.startswith(b"-----BEGIN PGP SIGNATURE-----"), "the signature has no known form"
+            armored.startswith(b"-----BEGIN PGP SIGNATURE-----"),
+            "the signature has an unknown format",
         )
         signed = Path(folder) / "message"
         signed.write_bytes(message)
@@ -316,12 +317,16 @@ def check_signature(armored: bytes, message: bytes, namespace: str, options: Any
         valid = re.findall(rb"^\[GNUPG:\] VALIDSIG (\w+)(?: .* (\w+))?$", result.stdout, re.M)
         demand(result.returncode == 0 and valid, "the gpg signature does not match the receipt")
         wanted = (options.fingerprint or "").replace(" ", "").upper().encode()
-        demand(not wanted or wanted in valid[0], f"the key {valid[0][0].decode()} is another one")
+        demand(
+            not wanted or wanted in valid[0],
+            f"it was signed with another key, {valid[0][0].decode()}",
+        )
 
         return valid[0][0].decode() if wanted else ""
 
 
 def _check_ssh(signature: Path, message: bytes, namespace: str, options: Any) -> str:
+    """Verify an ssh signature; return its trusted signer, or "" for an unknown key."""
     common = ("-n", namespace, "-s", str(signature))
     allowed = options.allowed_signers
     if options.key:
@@ -347,9 +352,9 @@ def open_envelope(text: bytes, options: Any) -> tuple[Any, str]:
     envelope = decode_json(text)
     demand(
         isinstance(envelope, dict) and set(envelope) == {"payload", "payloadType", "signatures"},
-        "the fields of the envelope are not those of DSSE",
+        "the envelope does not have the DSSE fields",
     )
-    demand(envelope["payloadType"] == PAYLOAD_TYPE, "the type of the payload is another one")
+    demand(envelope["payloadType"] == PAYLOAD_TYPE, "the payload type is not that of a receipt")
     payload = decode_base64(envelope["payload"])
     message = encode_pae(envelope["payloadType"], payload)
     statement = decode_json(payload)
@@ -361,7 +366,7 @@ def open_envelope(text: bytes, options: Any) -> tuple[Any, str]:
 
     for one in signatures:
         demand(isinstance(one, dict) and set(one) == {"keyid", "sig"}, "a signature is malformed")
-        demand(one["keyid"] == signing.get("key"), "the id of the key is another one")
+        demand(one["keyid"] == signing.get("key"), "the key id differs")
         signer = check_signature(decode_base64(one["sig"]), message, NAMESPACE, options)
 
     return statement, signer
@@ -507,10 +512,15 @@ def check_bundle(folder: Path, predicate: Any, options: Any) -> Iterator[str]:
     text, signatures = split_note(note)
     name, size, root = parse_checkpoint(text)
     signing = predicate["signing"]
-    demand(bool(signatures) == bool(signing["format"]), "the checkpoint is not signed alike")
+    demand(
+        bool(signatures) == bool(signing["format"]), "the checkpoint is not signed in the same way"
+    )
 
     for _, data in signatures:
-        demand(data[:4] == compute_key_id(name, signing["key"]), "the checkpoint has another key")
+        demand(
+            data[:4] == compute_key_id(name, signing["key"]),
+            "the checkpoint was signed with another key",
+        )
         check_signature(data[4:], text, CHECKPOINT_NAMESPACE, options)
 
     audit = predicate["audit"]
@@ -527,16 +537,16 @@ def check_bundle(folder: Path, predicate: Any, options: Any) -> Iterator[str]:
     demand(hashes[audit["entries"]] == audit["hash"], "the audit chain differs from the receipt")
 
     yield f"the audit chain has the head of the receipt at entry {audit['entries']}"
-    demand(size <= len(leaves), "the checkpoint covers more entries than there are")
-    demand(compute_root(leaves[:size]) == root, "the checkpoint has another root hash")
+    demand(size <= len(leaves), "the checkpoint covers more entries than the chain has")
+    demand(compute_root(leaves[:size]) == root, "the checkpoint's root hash differs")
 
     yield f"the checkpoint of {size} entries has the root of the chain"
 
     head, _, proved = (folder / "merge.tlog-proof").read_bytes().partition(b"\n\n")
-    demand(proved == note, "the proof is of another checkpoint")
+    demand(proved == note, "the proof is for another checkpoint")
     form, index, *path = head.decode("utf-8").split("\n")
     place = audit["merged_entry"] - 1
-    demand((form, index) == (PROOF_TYPE, f"index {place}"), "the proof is of another entry")
+    demand((form, index) == (PROOF_TYPE, f"index {place}"), "the proof is for another entry")
     nodes = [decode_base64(line) for line in path]
     demand(check_inclusion(place, size, leaves[place], nodes, root), "the inclusion proof is wrong")
 
@@ -585,7 +595,7 @@ def verify(options: Any) -> int:
             for line in replay(git, commit, evidence):
                 print(line)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise Invalid(f"a field is missing or has a wrong form: {error!r}") from error
+        raise Invalid(f"a field is missing or malformed: {error!r}") from error
 
     signing = predicate["signing"]
     if signer:

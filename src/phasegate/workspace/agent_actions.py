@@ -74,6 +74,7 @@ def _commit_actions(
 
 
 def _file_action(root: int, hash_name: str, path: str, found: DiskEntry | None) -> AgentAction:
+    """Describe a changed file: time, size and lines, where it can be read."""
     if found is None or not found.object_id:
         return AgentAction(_modified_at_s(root, path), path)
 

@@ -179,6 +179,7 @@ def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
 
 
 def _read_packs(root: int) -> Iterator[bytes]:
+    """Yield the packs of the agent's git directory that are regular files."""
     try:
         with folder_beneath(root, ".git/objects/pack") as folder:
             for name in sorted(list_names(folder)):
@@ -236,10 +237,15 @@ def fingerprint_git_files(root: int, hash_name: str) -> dict[str, str]:
 
 
 def _list_hooks(root: int) -> list[str]:
+    """Return the paths of at most 100 files in the hooks folder."""
     return [f".git/hooks/{name}" for name in _list_names_beneath(root, ".git/hooks")[:100]]
 
 
 def _read_file_type(root: int, path: str) -> str | None:
+    """Return the type digits of a file's mode; None if the file does not exist.
+
+    For example `"100644"[:3]` is "100", a regular file; "120" is a symbolic link, "040" a folder.
+    """
     folder, _, name = path.rpartition("/")
     try:
         with folder_beneath(root, folder) as descriptor:

@@ -103,6 +103,10 @@ def agent_config_text(repository: Repository, agent: Identity) -> str:
 
 
 def _agent_config_lines(agent: Identity) -> str:
+    """Return the config lines after `[core]`: its last two settings, then `[user]` and `[gc]`.
+
+    The user is the agent, and git never starts a garbage collection by itself.
+    """
     name, email = (_quote_config_value(part) for part in agent)
     return (
         f"\tbare = false\n\tlogAllRefUpdates = true\n[user]\n\tname = {name}\n\temail ="

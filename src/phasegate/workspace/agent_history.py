@@ -108,6 +108,7 @@ def read_agent_history(
 
 
 def _read_commits(place: GitPaths, head: str, since: str, limits: CheckoutLimits) -> AgentHistory:
+    """Read the agent's commits since the start, up to the limit."""
     arguments = (
         "rev-list",
         "--topo-order",
@@ -221,6 +222,7 @@ def _decode_message(message: bytes, encoding: str) -> str:
 
 
 def _parse_signature(text: str) -> Signature:
+    """Parse a signature line of a commit; an invalid one becomes unknown."""
     found = _SIGNATURE_LINE.fullmatch(text)
     if found is None:
         return UNKNOWN_SIGNATURE

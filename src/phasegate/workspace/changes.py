@@ -132,6 +132,7 @@ def _build_observation(
     staged: list[Difference],
     git_directory_changes: tuple[FileChange, ...],
 ) -> Observation:
+    """Combine files on disk, index and history into the observed changes."""
     versions: dict[str, DiskEntry | None] = {**dict.fromkeys(scan.missing), **scan.found}
     committed = [change for commit in history.commits for change in commit.changes]
     links = {change.path: change for change in (*committed, *staged) if _adds_submodule(change)}
@@ -208,6 +209,7 @@ def _find_changes(
 
 
 def _make_change(path: str, now: DiskEntry | None, tracked: IndexSnapshot) -> FileChange:
+    """Return the change of a path between the index and the disk."""
     was = tracked.get(path)
     old_mode = "" if was is None else was.mode
     if now is None:
@@ -229,6 +231,7 @@ def _make_change(path: str, now: DiskEntry | None, tracked: IndexSnapshot) -> Fi
 
 
 def _change_from_difference(change: Difference) -> FileChange:
+    """Convert a difference of two trees to a change."""
     if change.old is None:
         old_mode = ""
     else:

@@ -169,7 +169,7 @@ def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
 
 
 def list_package_checkouts(repository: Repository, slug: str, package: str) -> list[Checkout]:
-    """Return the checkout of a package, or those of its agents."""
+    """Return a package's checkout, or one checkout for each of its agents."""
     name = f"{slug}-{package}"
     found = []
     for checkout_name, record in list_checkouts(repository):
@@ -223,7 +223,7 @@ def _is_recorded_folder(root: int, record: CheckoutRecord) -> bool:
 
 def _replaced_error(record: CheckoutRecord) -> StateConflict:
     return StateConflict(
-        f"{record.folder} was replaced by another folder", "move it away, then dispatch again"
+        f"{record.folder} was replaced by another folder", "move it aside, then dispatch again"
     )
 
 
@@ -259,6 +259,7 @@ def ignore_rules_loader(
     """Return a function that loads the ignore rules of a checkout's start commit."""
 
     def load() -> IgnoreRules:
+        """Load the ignore rules from the .gitignore files of a snapshot."""
         named = {
             folder: names[".gitignore"]
             for folder, names in snapshot.folders.items()

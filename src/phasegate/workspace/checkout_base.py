@@ -66,6 +66,7 @@ def find_start_point(
 def _try_find_start_point(
     repository: Repository, assignment: Assignment, signature: Signature
 ) -> StartPoint | None:
+    """Return where the package starts; None if its branch has just moved."""
     refs, feature, own = _read_heads(repository, assignment)
     if own is None or own == feature or is_ancestor(repository, own, feature):
         if move_branch(repository, assignment.branch, own, feature):
@@ -107,6 +108,7 @@ def reset_to_feature_head(repository: Repository, assignment: Assignment) -> Sta
 def _read_heads(
     repository: Repository, assignment: Assignment
 ) -> tuple[dict[str, str], str, str | None]:
+    """Return the refs, and the heads of feature and package branch."""
     target, branch, kept = (
         BRANCH_PREFIX + assignment.feature_branch,
         BRANCH_PREFIX + assignment.branch,

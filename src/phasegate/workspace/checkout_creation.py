@@ -113,7 +113,7 @@ def create_checkout(
     if home.is_symlink() or (home.exists() and not home.is_dir()):
         raise ConfigError(
             f"{home} is not a folder",
-            "move it away, or set `worktrees` in [paths] of phasegate.toml",
+            "move it aside, or set `worktrees` in [paths] of phasegate.toml",
         )
 
     if not home.is_dir():
@@ -128,7 +128,7 @@ def create_checkout(
         if not _is_own_folder(repository, folder, records_folder(repository, assignment.name)):
             raise StateConflict(
                 f"{folder} exists and was not created by Phasegate",
-                "move it away, then dispatch again",
+                "move it aside, then dispatch again",
             )
         _move_aside(folder)
 
@@ -182,7 +182,7 @@ def _move_aside(folder: Path) -> None:
 def recreate_checkout(
     checkout: Checkout, options: CheckoutOptions, start_point: StartPoint
 ) -> Checkout:
-    """Recreate a checkout in place. It is taken out of use before anything in it changes."""
+    """Recreate a checkout in place, after renaming its folder and deleting its record."""
     repository = checkout.repository
     folder = checkout.folder
     records = records_folder(repository, checkout.assignment.name)
@@ -346,6 +346,7 @@ class _CheckoutBuilder(NamedTuple):
         return True
 
     def _write_git_dir(self, folder: Path, index: Path, placed: PlacedFiles) -> CheckoutRecord:
+        """Write the agent's own git directory of the checkout."""
         start_point = self.start_point
         options = self.options
         if start_point.files_tree is not None:
@@ -399,7 +400,7 @@ class _CheckoutBuilder(NamedTuple):
         return own
 
     def _write_conflicts(self, index: Path, files_tree: str) -> None:
-        """Write the files of a merge with conflicts over those of the start.
+        """Overwrite the checkout with the conflicted merge's files, conflict markers included.
 
         The record still describes the start, so these files count as changes.
         """

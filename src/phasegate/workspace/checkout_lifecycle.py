@@ -210,7 +210,7 @@ def delete_merged_branch(
 
 
 def promote_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
-    """Turn the checkout and branch of an attempt into those of its package. Safe to repeat."""
+    """Make an attempt's checkout and branch the package's own. Safe to repeat."""
     with checkout_lock(repository, attempt.name), checkout_lock(repository, package.name):
         refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, BRANCH_PREFIX + package.branch)
         tip = refs.get(BRANCH_PREFIX + attempt.branch)
@@ -269,6 +269,7 @@ def _delete_branch(repository: Repository, branch: str, tip: str) -> bool:
 def _save_work(
     checkout: Checkout, signature: Signature, lent: SecretMatcher
 ) -> SavedWork | UnsavedWork | None:
+    """Save the work of a checkout in a ref, or return why a part is not saved."""
     saved = save_work(checkout, signature, lent)
     if isinstance(saved, CheckoutTooLarge):
         return UnsavedWork(

@@ -237,6 +237,7 @@ class _ChangeScan(_CheckoutWalk):
             self._add_found(path, now)
 
     def _on_extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+        """Handle a path that git does not track: ignored, new, repository or folder."""
         if has_git_directory(name):
             self._add_found(path, DiskEntry(_read_mode(descriptor, name)))
         elif self._is_ignored(path, is_folder):

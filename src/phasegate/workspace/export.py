@@ -72,6 +72,7 @@ def export_tree(
 def _write_files(
     place: GitPaths, tree: str, excluded: Sequence[str], hidden: Sequence[str]
 ) -> None:
+    """Write a tree to the work tree, without excluded and hidden paths."""
     if not excluded and not hidden:
         git(place, "read-tree", "-m", "-u", tree)
         return

@@ -163,7 +163,7 @@ def _branch_of_copy(kept: str) -> str:
 
 
 def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) -> None:
-    """Replace the refs of a feature with those of another machine.
+    """Replace a feature's refs with the refs from another machine.
 
     Commits that only this machine has are saved under new refs.
     """

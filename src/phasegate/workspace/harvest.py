@@ -206,6 +206,7 @@ class _LockedHarvest(NamedTuple):
     def run(
         self, lock: RepositoryLock, commits: list[AgentCommit], note: str
     ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
+        """Commit the allowed changes on the branch, or return what prevents it."""
         branch = self.checkout.assignment.branch
         record = self.checkout.record
         head = read_refs(self.repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
@@ -237,6 +238,7 @@ class _LockedHarvest(NamedTuple):
         wanted: VersionMap,
         commits: list[AgentCommit],
     ) -> list[HarvestedCommit]:
+        """Write the agent's commits again, with the allowed changes only."""
         if self.checkout.record.joins is not None:
             return [self._write_resolution(head, wanted)]
 
@@ -374,6 +376,7 @@ class _LockedHarvest(NamedTuple):
         wanted: Iterable[str],
         note: str,
     ) -> Harvest | RefMoved | Obstacle:
+        """Record the harvest, then move the branch to it."""
         folder = records_folder(self.repository, self.checkout.assignment.name)
         last = self.observation.history.head or ""
         paths = tuple(sorted({*self.checkout.record.paths, *wanted}))

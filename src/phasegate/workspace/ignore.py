@@ -83,6 +83,7 @@ def _parse_rules(text: str) -> tuple[_Rule, ...]:
 
 
 def _parse_rule(line: str) -> _Rule | None:
+    """Parse a line of .gitignore; None if it matches nothing."""
     ignores = not line.startswith("!")
     text = _ESCAPE.sub(_escape_literal, _strip_trailing_blanks(line if ignores else line[1:]))
     folders_only = text.endswith("/")

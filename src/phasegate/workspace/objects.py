@@ -109,6 +109,7 @@ def _run_fast_import(repository: Repository, stream: Iterable[bytes]) -> list[st
 
 
 def _commit_commands(number: int, commit: NewCommit) -> Iterator[bytes]:
+    """Yield the `git fast-import` commands that create a commit."""
     message = (commit.message.replace("\0", "").rstrip("\n") + "\n").encode(errors="replace")
     yield b"commit refs/made\nmark :%d\n" % number
     yield b"author %s\ncommitter %s\n" % (

@@ -87,7 +87,7 @@ def find_outside_changes(
     after: OutsideState,
     own_refs: Collection[str] = (),
 ) -> list[FileChange]:
-    """Return the differences between two states, without our changes and those of `own_refs`."""
+    """Return the differences between two states, except Phasegate's own and `own_refs`."""
     noted: dict[str, list[RefMove]] = defaultdict(list)
     for move in moves_since(repository, before.last_move):
         noted[move.name].append(move)

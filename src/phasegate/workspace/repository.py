@@ -86,7 +86,7 @@ def open_repository(folder: Path) -> Repository:
     if not all(line.isprintable() for line in lines):
         raise ConfigError(
             f"{folder!a}: the path contains unprintable characters",
-            "the path is part of prompts: move the repository",
+            "move the repository to another path: prompts contain the path",
         )
 
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])

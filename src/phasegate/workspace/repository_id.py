@@ -23,7 +23,7 @@ _UNKNOWN_ROOT = "unknown"
 
 
 class NewRepositoryId(NamedTuple):
-    """What a new id is made of: a random text, and who makes it."""
+    """The parts of a new id: a random text, and its creator."""
 
     random_id: str
     signature: Signature
@@ -62,12 +62,12 @@ def foreign_remote_error(remote: Remote, known: str, found: str) -> StateConflic
     if found:
         return StateConflict(
             f"{remote.url} is repository {found[:12]}, and this clone belongs to {known[:12]}",
-            "set the remote of this clone right; if it shall serve the other repository from now "
+            "correct the remote of this clone; or, to make it serve the other repository from now "
             f"on: git update-ref -d {REPOSITORY_REF}",
         )
 
     return StateConflict(
-        f"{remote.url} has lost {REPOSITORY_REF}, the id of this repository",
+        f"{remote.url} no longer has {REPOSITORY_REF}, this repository's id",
         f"if the repository was moved there, push it: git push {remote.url} {REPOSITORY_REF}",
     )
 

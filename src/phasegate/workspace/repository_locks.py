@@ -41,7 +41,7 @@ class RepositoryLock:
 
 @contextmanager
 def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
-    """Wait for the repository lock; remove lock files that a dead holder left behind."""
+    """Acquire the repository lock; remove lock files that a dead process left behind."""
     repository.own_folder.mkdir(exist_ok=True)
     with _flock(repository.own_folder / "lock") as descriptor:
         left = os.pread(descriptor, _MAX_LIST_BYTES, 0)

@@ -87,6 +87,7 @@ def _read_setting(repository: Repository, name: str, *options: str) -> str:
 
 
 def _run(folder: Path, program: str, *arguments: str, stdin: bytes = b"") -> bytes | SigningFailed:
+    """Run a signing program, and return its output or why it failed."""
     environment = build_signing_environment()
     found = find_program(program, path=environment["PATH"])
     if found is None:

@@ -142,6 +142,7 @@ def _list_submodule_files(
 def _load_ignore_rules(
     git_dir: Path, files: dict[str, str], litter: tuple[str, ...]
 ) -> IgnoreRules:
+    """Load the ignore rules of a submodule."""
     own = {
         path.rpartition("/")[0]: blob
         for path, blob in files.items()
@@ -159,6 +160,7 @@ def _load_ignore_rules(
 def _find_altered_files(
     files: dict[str, str], rules: IgnoreRules, root: int, top: str, stamp_ns: int
 ) -> Iterator[str]:
+    """Yield the files of a submodule that were changed, added or removed."""
     gone = set(files)
     parents = {parent for path in files for parent in list_path_and_parents(path)[1:]}
 
@@ -200,6 +202,7 @@ def _is_unchanged(object_id: str | None, folder: int, name: str, about: os.stat_
 
 
 def _lfs_patterns(repository: Repository, tree: str) -> Iterator[str]:
+    """Yield the patterns that .gitattributes files hand over to Git LFS."""
     entries = (entry.partition(b"\t") for entry in list_tree_entries(repository, tree))
     named = [
         about.split()[2].decode()

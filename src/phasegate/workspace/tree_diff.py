@@ -62,6 +62,7 @@ def parse_raw_diff(output: bytes) -> Iterator[Difference]:
 
 
 def parse_raw_entry(about: bytes, path: bytes) -> Difference:
+    """Parse an entry of `git diff-tree --raw`."""
     old_mode, new_mode, old_id, new_id, _ = about.decode().removeprefix(":").split(" ")
     if old_mode == NO_MODE:
         old = None

@@ -189,6 +189,7 @@ class CheckoutMove:
             return Obstacle(self._checkout.folder, error.message)
 
     def _try_apply(self) -> Obstacle | None:
+        """Update the user's checkout, or return the obstacle and leave it as it is."""
         own_index = self._checkout.git_dir / "index"
         if self._settings.sparse or not own_index.is_file():
             return Obstacle(

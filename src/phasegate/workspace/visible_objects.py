@@ -29,7 +29,7 @@ def get_visible_objects_folder(repository: Repository) -> Path:
 
 
 def add_visible_objects(repository: Repository, commits: Iterable[str]) -> None:
-    """Add what these commits and tags reach to the folder, unless it is there."""
+    """Pack every object reachable from these commits and tags into the folder, if missing."""
     folder = get_visible_objects_folder(repository)
     with checkout_lock(repository, _LOCK_NAME):
         for name in ("pack", "info"):
@@ -77,7 +77,7 @@ def _pack(
 
 
 def _merge_packs(repository: Repository, folder: Path, tips: Iterable[str]) -> None:
-    """Replace all packs by one. A running git reads the list of packs again if one is gone."""
+    """Replace all packs with one. A running git rereads the pack list if a pack vanishes."""
     old = {*(folder / "pack").iterdir()}
     _pack(repository, folder, tips, ())
     if {*(folder / "pack").iterdir()} - old:

@@ -131,7 +131,7 @@ def copy_included_files(root: Path, paths: Sequence[str], checkout: Path) -> tup
                 if left < 0:
                     raise ConfigError(
                         f"{INCLUDE_FILE_NAME} matches more than {MAX_TOTAL_BYTES >> 20} MiB",
-                        "list single files",
+                        "list individual files",
                     )
 
                 if stat.S_ISREG(os.fstat(file).st_mode):

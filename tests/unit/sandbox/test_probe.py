@@ -101,7 +101,7 @@ def probed(path: str, home: Path) -> list[str]:
     [
         (
             'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
-            "could write outside|shares our PID namespace",
+            "could write outside|shares the host's PID namespace",
         ),
         ("echo bwrap: setting up uid map: Permission denied >&2; exit 1", "Permission denied"),
         ("exit 0", "without an error message"),

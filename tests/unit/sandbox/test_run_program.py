@@ -124,7 +124,7 @@ def test_what_is_not_installed_is_an_answer_or_a_refusal_with_a_hint(tmp_path: P
 
 def test_a_file_that_cannot_be_executed_is_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("x")
-    with pytest.raises(EnvironmentUnavailable, match="could not be started"):
+    with pytest.raises(EnvironmentUnavailable, match="could not start"):
         run_program([tmp_path / "text"], cwd=tmp_path, env=ENV)
 
 

@@ -460,7 +460,7 @@ def test_a_store_that_was_used_with_another_state_folder_is_refused_and_that_fol
 def test_a_state_directory_that_cannot_be_written_is_named(location: Location) -> None:
     location.state_home.parent.mkdir()
     location.state_home.write_text("a file in its place")
-    with pytest.raises(EnvironmentUnavailable, match="cannot be used"):
+    with pytest.raises(EnvironmentUnavailable, match="cannot use the chain heads"):
         open_record(location)
 
 
@@ -564,12 +564,12 @@ def test_a_newer_store_is_refused_and_left_as_it_is(location: Location) -> None:
         append_numbers(store, range(3))
     before = location.store_path.read_bytes()
     with pytest.raises(
-        StateConflict, match=f"made by a later version of Phasegate .*{LATER}"
+        StateConflict, match=f"created by a newer version of Phasegate .*{LATER}"
     ) as refused:
         open_record(location)
     assert "damaged" not in refused.value.message
     assert "newer Phasegate" in str(refused.value.hint)
-    with pytest.raises(StateConflict, match="made by a later version"):
+    with pytest.raises(StateConflict, match="created by a newer version"):
         open_store_reader(location)
     assert location.store_path.read_bytes() == before
 

@@ -173,6 +173,7 @@ class AcpClient:
             return {"error": {"code": error.code, "message": str(error)}}
 
     def _handle_permission(self, raw: Raw) -> dict[str, object]:
+        """Answer a permission request; report a refusal as an event."""
         params = _decode_params(AcpPermissionParams, raw)
         self._require_session(params.session_id)
         call = self._tool_calls.apply_update(params.tool_call)
@@ -194,6 +195,7 @@ class AcpClient:
         emit_event(AcpNotice(f"permission refused: {text}", next(iter(call.paths), "")))
 
     def _handle_read(self, raw: Raw) -> dict[str, object]:
+        """Answer a request to read a text file inside the allowed paths."""
         params = _decode_params(AcpReadParams, raw)
         self._require_session(params.session_id)
 
@@ -210,6 +212,7 @@ class AcpClient:
         return {"content": _slice_lines(text, params.line, params.limit)}
 
     def _handle_write(self, raw: Raw) -> dict[str, object]:
+        """Write a file for the agent, if its scope allows it, and emit an event."""
         params = _decode_params(AcpWriteParams, raw)
         self._require_session(params.session_id)
         if self.cancelled:
@@ -242,6 +245,7 @@ class AcpClient:
             emit_event(AcpUnreadableUpdate(is_text=kind == _TEXT_UPDATE))
 
     def _apply_update(self, kind: str, update: Raw) -> None:
+        """Apply a session update: text, tool call, cost or status."""
         match kind:
             case "agent_message_chunk":
                 self._apply_text(_decode_params(AcpMessageChunk, update))
@@ -265,6 +269,7 @@ class AcpClient:
                     self.system_error = status == "systemError"
 
     def _apply_text(self, chunk: AcpMessageChunk) -> None:
+        """Add a text chunk to the last message, and remember a refusal or error text."""
         if chunk.content.type != "text" or not chunk.content.text:
             return
         # The id tells where a new message begins.
@@ -288,6 +293,7 @@ class AcpClient:
             self._new_message = False
 
     def _apply_tool_call(self, update: ToolCallUpdate) -> None:
+        """Update a tool call, and emit an event for it when it finishes."""
         was_finished = self._tool_calls.is_finished(update.tool_call_id)
         call = self._tool_calls.apply_update(update)
         if was_finished or not call.is_finished:

@@ -167,6 +167,7 @@ def _write_bytes(folder: int, name: str, data: bytes) -> None:
 
 
 def _open_for_writing(folder: int, name: str) -> int:
+    """Open a file for writing; a file with several hard links is replaced, not truncated."""
     mode = 0o666
     with _ignore_errno(errno.ENOENT):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)

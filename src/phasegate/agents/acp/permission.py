@@ -84,6 +84,7 @@ class AcpToolCall(NamedTuple):
     named_paths: frozenset[str] = frozenset()
 
     def merge_update(self, update: ToolCallUpdate, checkout: str) -> AcpToolCall:
+        """Return the call with the fields that an update sets, and the paths it adds."""
         diffs = {
             _make_absolute(checkout, part.path)
             for part in update.content or ()
@@ -137,6 +138,7 @@ class ToolCallTracker:
 
 
 def _find_paths(raw_input: Raw) -> Iterator[str]:
+    """Yield the file paths among the input fields of a tool."""
     try:
         fields = read_json(raw_input)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

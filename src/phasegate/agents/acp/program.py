@@ -44,9 +44,9 @@ AUTH_REQUIRED = -32000
 # For claude-agent-acp; other agents ignore it. Project settings could send its key to another host.
 USER_SETTINGS_ONLY = {"claudeCode": {"options": {"settingSources": ["user"]}}}
 REFUSAL_PROMPT = (
-    "The last change was refused and not made: {what}. Go on without it and bring the task to its "
-    "end, with the answer that was asked for; if it cannot be done without that change, say so in "
-    "a line that begins with BLOCKER:"
+    "The last change was refused and not applied: {what}. Continue without it and finish the task "
+    "with the requested answer; if that is impossible without the change, say so in a line that "
+    "begins with BLOCKER:"
 )
 MAX_REFUSAL_CHARS = 500
 # This agent sends notices "Info: ..." as messages.
@@ -162,6 +162,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _build_file_access(config: AcpSessionConfig) -> AcpFileAccess:
+    """Build the file access of an agent from the scope in its configuration."""
     scope = Scope(
         config.entries,
         set_aside=config.set_aside,
@@ -222,6 +223,7 @@ class AcpConversation:
             return AcpSessionEnd(AcpEndReason.BROKEN, str(error))
 
     def _initialize(self) -> None:
+        """Negotiate the protocol version, and store the agent's capabilities."""
         # The agent writes files through us. It reads them itself, since the sandbox decides what it
         # can see, and gemini 0.61 cannot create a file if it must ask us whether it exists. It runs
         # commands itself, in the same sandbox as this program.
@@ -251,6 +253,7 @@ class AcpConversation:
         )
 
     def _open_session(self) -> None:
+        """Open a session, with an API key sign-in if required, in the mode that asks."""
         try:
             session = self._create_session()
         except AcpRequestFailed as failure:
@@ -271,6 +274,7 @@ class AcpConversation:
             self._send_request("session/set_mode", change, has_deadline=True)
 
     def _create_session(self) -> AcpSession:
+        """Send `session/new` with the MCP server of the job, and return the session."""
         servers = []
         command = shutil.which(MCP_SERVER_COMMAND[0])
         if self._config.has_tools and command:
@@ -335,6 +339,7 @@ class AcpConversation:
         return time.monotonic() + self._config.cancel_s
 
     def _build_end(self, turn: AcpPromptResult) -> AcpSessionEnd:
+        """Return how the turn ended, and emit the usage that it added."""
         usage = _read_usage(turn, self._client.cost_usd)
         emit_event(_add_usage(self._previous_usage, usage))
         self._previous_usage = usage
@@ -361,6 +366,7 @@ class AcpConversation:
         return AcpSessionEnd(how)
 
     def _build_failure_end(self, failure: AcpRequestFailed) -> AcpSessionEnd:
+        """Return how a session ends whose request failed."""
         if failure.error.code != AUTH_REQUIRED:
             return AcpSessionEnd(
                 AcpEndReason.CANCELLED if self._client.cancelled else AcpEndReason.ERROR,
@@ -413,7 +419,7 @@ def _read_usage(turn: AcpPromptResult, cost_usd: float | None) -> AcpUsage:
 
 
 def _format_error(error: RpcErrorObject) -> str:
-    """Format the message of an error and its data, where agents put the cause."""
+    """Format an error's message and its `data`, which is where agents put the cause."""
     text = error.message
     data = bytes(error.data).decode("utf-8", "replace")
     if data not in ("null", "{}"):

@@ -95,6 +95,7 @@ class AcpConnection:
         return _parse_message(self._lines.popleft())
 
     def _wait_for_io(self, deadline_s: float | None) -> None:
+        """Wait for input or output until the deadline; raise AcpAgentExited if the agent ended."""
         if self._stop_requested and not self._stop_raised:
             self._stop_raised = True
             raise AcpStopRequested
@@ -143,6 +144,7 @@ class AcpConnection:
             self._pending_output.clear()
 
     def _read_lines(self) -> None:
+        """Read the available output and queue its complete lines."""
         try:
             data = os.read(self._stdout_fd, _CHUNK_BYTES)
         except BlockingIOError:

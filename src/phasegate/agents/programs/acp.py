@@ -67,7 +67,8 @@ _REASONS = {
 }
 _REMEDIES = {
     AcpEndReason.SIGN_IN: (
-        "sign in with the agent's own program, or add the variable of its key to `env` of the agent"
+        "sign in with the agent's own program, or add the name of its API key variable to "
+        "the agent's `env`"
     ),
     AcpEndReason.NOT_STARTED: (
         "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`"
@@ -119,6 +120,7 @@ def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParse
 
 
 def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
+    """Build the launch of an agent; refuse one that would run the repository's programs."""
     if known is None:
         return _build_default_launch(task)
 
@@ -130,8 +132,8 @@ def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
     for name in known.repository_programs:
         if (task.checkout / name).exists():
             raise ConfigError(
-                f"{known.program} would run the programs of this repository in {name}",
-                "use another agent here, or remove them from the branch that the work starts from",
+                f"{known.program} would run this repository's programs in {name}",
+                "use another agent here, or remove them from the base branch",
             )
 
     return build_launch(task, known, ())
@@ -155,6 +157,7 @@ def _resolve_program(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _build_session_config(task: AgentTask) -> AcpSessionConfig:
+    """Build the configuration that is passed to the ACP program of a job."""
     scope = task.scope
     return AcpSessionConfig(
         checkout=str(task.checkout),
@@ -199,6 +202,7 @@ class AcpOutputParser:
         return (self._convert_line(line),)
 
     def _convert_line(self, line: AcpEvent) -> AgentEvent:
+        """Convert a line of the ACP program to an agent event, if it is one."""
         match line:
             case AcpText():
                 return self._add_text(line)
@@ -251,6 +255,7 @@ class AcpOutputParser:
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
+        """Build the report of the run, with a remark on unreadable updates."""
         self._first_output_timer.cancel()
         if self._first_output_timer.is_silent(finished):
             report = self._first_output_timer.build_report(finished)
@@ -283,7 +288,7 @@ def _build_report(end: AcpSessionEnd | None, finished: FinishedRun) -> AgentRepo
 
     if finished.exceeded_limit or finished.timed_out or finished.signal is not None or end is None:
         if plain.ending is Ending.COMPLETED:
-            return _make_failed_report("it ended without reporting how")
+            return _make_failed_report("it ended without a stop reason")
         return plain
 
     if end.how is AcpEndReason.END_TURN:
@@ -299,6 +304,7 @@ _RPC_INTERNAL_ERROR = "Internal error: "
 
 
 def _build_failure_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
+    """Build the report of a failed session, with its remedy."""
     reason = end.reason or _REASONS.get(end.how, "it failed")
     remedy = _REMEDIES.get(end.how, "")
     if end.how in (AcpEndReason.SIGN_IN, AcpEndReason.NOT_STARTED):
@@ -322,7 +328,7 @@ def _build_failure_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentRep
 
 
 def _build_exit_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
-    """Build the report of an agent that exited, by its own exit status and its stderr."""
+    """Build the report of an agent that exited, from its exit status and stderr."""
     status = end.agent_status
     if status == 0:
         return _make_failed_report(f"{end.reason}, with exit status 0")

@@ -135,6 +135,7 @@ class _CodexParser(StreamParser):
         self._reconnects = 0
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        """Parse one line of the stream into events."""
         match self._state.parse_line(_LINE_READER, text):
             case None:
                 # another type, or not a line of the protocol
@@ -163,6 +164,7 @@ class _CodexParser(StreamParser):
         return events
 
     def _handle_item(self, item: _CodexItem) -> Iterator[AgentEvent]:
+        """Yield the events of a completed item, and update the stream state."""
         failed = item.status in ("failed", "declined")
         if item.type != "error":
             self._mark_progress()
@@ -211,6 +213,7 @@ class _CodexParser(StreamParser):
         return (make_notice_event(message, failed=True),)
 
     def _handle_turn_end(self, tokens: _CodexTokens | None) -> Iterator[AgentEvent]:
+        """Mark the turn as completed, and yield its usage and end."""
         if tokens is not None:
             self._state.usage = Usage(
                 input_tokens=to_token_count(tokens.input_tokens),

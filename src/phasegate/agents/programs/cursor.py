@@ -53,6 +53,7 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=())
 
 class _CursorParser(ClaudeStreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        """Parse one line of the stream into events."""
         event = self._state.parse_line(_LINE_READER, text)
         if event is None:
             return self._parse_claude_line(text)

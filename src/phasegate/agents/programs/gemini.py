@@ -107,6 +107,7 @@ _LOOP_MESSAGE = "Loop detected"
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    """Build the command line, settings and environment of Gemini CLI."""
     # Only an MCP server of this name may run. A project cannot guess the name to add its own.
     server_name = f"phasegate-{task.envelope.job_id}"
     settings = {**_SETTINGS, **_select_auth(os.environ)}
@@ -208,6 +209,7 @@ class _GeminiParser(StreamParser):
         self._last_error = ""
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        """Parse one line of the stream into events."""
         match self._state.parse_line(_LINE_READER, text):
             case None:
                 # another type, or not a line of the protocol
@@ -244,6 +246,7 @@ class _GeminiParser(StreamParser):
         return super().build_report(finished)
 
     def _handle_result(self, result: _GeminiResult) -> Iterator[AgentEvent]:
+        """Yield usage and end of the run; a detected loop counts as a failure."""
         if result.stats is not None:
             stats = result.stats
             self._state.usage = Usage(

@@ -100,8 +100,8 @@ def _refuse_plugins(checkout: Path) -> None:
     if plugins:
         first = plugins[0].relative_to(checkout)
         raise ConfigError(
-            f"opencode would run the plugins of this repository: {first}",
-            "use another agent here, or remove them from the branch that the work starts from",
+            f"opencode would run this repository's plugins: {first}",
+            "use another agent here, or remove them from the base branch",
         )
 
 
@@ -185,6 +185,7 @@ class _OpenCodeParser(StreamParser):
         self._empty_steps = 0
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        """Parse one line of the stream into events."""
         match self._state.parse_line(_LINE_READER, text):
             case None:
                 # another type, or not a line of the protocol
@@ -215,7 +216,9 @@ class _OpenCodeParser(StreamParser):
             return ()
 
         message = cause.partition('"')[0]
-        self._state.retry_error = ReportedError(f"temporarily no answer from its model: {message}")
+        self._state.retry_error = ReportedError(
+            f"its model temporarily does not respond: {message}"
+        )
         self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
 
         return (make_notice_event(cause, failed=True),)
@@ -228,6 +231,7 @@ class _OpenCodeParser(StreamParser):
         return super().build_report(finished)
 
     def _handle_step_finish(self, part: _OpenCodeStepPart) -> Iterator[AgentEvent]:
+        """Yield the usage of a step; stop the program after several empty steps."""
         self._state.mark_progress()
         self._state.usage = self._add_usage(part)
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
@@ -238,9 +242,7 @@ class _OpenCodeParser(StreamParser):
             self._empty_steps = 0
 
         if self._empty_steps >= _MAX_EMPTY_STEPS:
-            self._state.retry_error = ReportedError(
-                "the model's stream ended before its end, repeatedly"
-            )
+            self._state.retry_error = ReportedError("the model's stream was cut off repeatedly")
             self._state.stop()
 
         if self._state.completed:

@@ -29,6 +29,7 @@ _API_ERROR = re.compile(r"\[API Error: [^\n]{0,300}")
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
+    """Build the command line, settings and environment of Qwen Code."""
     account = () if "--auth-type" in task.agent.command else ("--auth-type", "openai")
     permissions = ("--yolo",) if task.sandboxed else ("--approval-mode", "auto-edit")
     return build_launch(

@@ -104,7 +104,7 @@ def _set_default_address(env: dict[str, str], row: HarnessRow) -> None:
 
 
 def _list_agent_variables(policy: EgressPolicy) -> list[str]:
-    """Return the variables passed to the agent, without those of proxies and certificates.
+    """Return the variables passed to the agent, except proxy and certificate variables.
 
     The user's proxy and certificate settings do not apply inside the job.
     """

@@ -228,7 +228,7 @@ class _OutputDispatcher:
         try:
             on_event(event)
         except Exception:
-            _log.exception("the listener to an agent's events has failed; it is not called again")
+            _log.exception("an agent event listener failed and is disabled")
             self._on_event = None
 
 

@@ -69,6 +69,7 @@ def share_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) 
 def _copy_files(
     names: Iterable[str], user_home: Path, job_home: Path, stack: ExitStack
 ) -> Iterator[SharedFile]:
+    """Copy sign-in files into the job's home folder, and yield each copy."""
     for name in names:
         # The user's file may be a link to another place.
         original = Path(os.path.realpath(user_home / name))
@@ -89,7 +90,7 @@ def _return_file(file: SharedFile) -> None:
     try:
         _save_renewal(file)
     except OSError:
-        _log.exception("a renewed sign-in could not be copied back to %s", file.original)
+        _log.exception("could not copy a renewed sign-in back to %s", file.original)
     with suppress(OSError):
         os.unlink(file.name, dir_fd=file.folder_fd)
 

@@ -58,6 +58,7 @@ def probe_version(
 
 
 def _parse_outcome(outcome: JobOutcome) -> ProgramVersion:
+    """Return the version that the program printed, or why it printed none."""
     if outcome.sigterm_sent or outcome.timed_out:
         return ProgramVersion(problem=f"it did not answer within {outcome.duration_s:.0f} s")
 

@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse_envelope(data: bytes) -> dict[str, object]:
+    """Parse the task envelope from stdin; raise ConfigError if it is not a JSON object."""
     try:
         envelope = json.loads(data)
     except (ValueError, RecursionError):
@@ -147,6 +148,7 @@ class ScenarioPlayer:
         return 0
 
     def _play_step(self, step: ScenarioStep) -> None:
+        """Run one step of the scenario."""
         fields = {name: self._fill_placeholders(value) for name, value in step.fields.items()}
         match step.name:
             case "write" | "append":

@@ -118,6 +118,7 @@ def load_scenario(path: Path) -> AgentScenario:
 
 
 def _read_scenario_text(path: Path) -> str:
+    """Read a scenario file; raise ConfigError if it is missing, too large or unreadable."""
     try:
         # Reading a pipe would block.
         if not path.is_file():
@@ -167,6 +168,7 @@ class _ScenarioLocation(NamedTuple):
 
 
 def _parse_turn(data: object, location: _ScenarioLocation) -> ScenarioTurn:
+    """Parse one turn of a scenario; raise an error with its location."""
     if not isinstance(data, dict):
         raise location.make_error("a turn is a table with `steps`")
 
@@ -265,6 +267,7 @@ STEP_RULES = {
 
 
 def _parse_step(data: object, location: _ScenarioLocation) -> ScenarioStep:
+    """Parse one step of a turn and validate its fields."""
     if not isinstance(data, dict):
         raise location.make_error('a step is a table such as { print = "done" }')
 

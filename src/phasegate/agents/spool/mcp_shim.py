@@ -167,6 +167,7 @@ class JobServer:
                 threading.Thread(target=self._handle_message, args=(message,), daemon=True).start()
 
     def _handle_message(self, message: Fields) -> None:
+        """Call the requested method and write its response to stdout."""
         params = message.get("params")
         if not isinstance(params, dict):
             params = {}
@@ -183,6 +184,7 @@ class JobServer:
             sys.stdout.flush()
 
     def _call_method(self, method: str, params: Fields) -> Fields:
+        """Return the result of an MCP method; raise McpCallRefused for an unknown one."""
         if method == "initialize":
             version = params.get("protocolVersion")
             if version not in PROTOCOL_VERSIONS:

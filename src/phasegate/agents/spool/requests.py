@@ -130,6 +130,7 @@ def parse_spool_request(arguments: Sequence[str]) -> SpoolRequest:
 
 
 def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
+    """Build the request of a command and its subcommand."""
     command = parser.take_word()
     subcommand = None
     if parser.words and parser.words[0] in _SUBCOMMANDS:
@@ -184,6 +185,7 @@ def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
 
 
 def _parse_ask(arguments: Sequence[str]) -> AskRequest:
+    """Parse the words of `ask`: text, suggested answers and the id of an open question."""
     words: list[str] = []
     options: list[str] = []
     question_id = ""
@@ -210,7 +212,7 @@ def _parse_ask(arguments: Sequence[str]) -> AskRequest:
             words.append(word)
 
     if bool(question_id) == bool(words) or len(words) > 1:
-        raise InvalidSpoolRequest('one question: ask "..." [--option A --option B]')
+        raise InvalidSpoolRequest('expected one question: ask "..." [--option A --option B]')
 
     return AskRequest("".join(words), tuple(options), question_id)
 
@@ -229,7 +231,7 @@ _FLAGS = ("--json", "--all")
 
 
 class _ArgumentParser:
-    """Arguments split into words and options, which are taken one by one."""
+    """A parser that splits arguments into words and options; each `take_` call removes one."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.words: list[str] = []
@@ -239,6 +241,7 @@ class _ArgumentParser:
             self._sort_argument(pending.pop(0), pending)
 
     def _sort_argument(self, argument: str, following: list[str]) -> None:
+        """Store one argument as a word, an option with its value, or a flag."""
         name, equals, value = argument.partition("=")
         name = _OPTION_ALIASES.get(name, name)
 

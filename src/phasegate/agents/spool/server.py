@@ -124,6 +124,7 @@ class RequestSpool:
         return [name for name in names if _REQUEST_NAME.fullmatch(name)]
 
     def _answer_request(self, name: str, handler: SpoolRequestHandler) -> SpoolAnswer:
+        """Read and handle one request; return errors as answers for the agent."""
         try:
             data = self._read_request(name)
             if self.served_count >= MAX_REQUESTS_PER_JOB:
@@ -141,7 +142,7 @@ class RequestSpool:
             )
         except Exception:
             # A bug in Phasegate must not end the agent's run.
-            _log.exception("a request from inside a job could not be answered")
+            _log.exception("could not answer a request from inside a job")
             return SpoolAnswer(70, stderr="phasegate: internal error; continue without it\n")
 
     def _read_request(self, name: str) -> bytes:
@@ -155,6 +156,7 @@ class RequestSpool:
         return data
 
     def _write_answer(self, name: str, answer: SpoolAnswer) -> None:
+        """Delete the request file and write its answer under the same name."""
         # A folder cannot be unlinked: it is refused on each poll, until the request limit.
         with suppress(OSError):
             os.unlink(name, dir_fd=self._requests_fd)

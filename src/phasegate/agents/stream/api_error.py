@@ -91,7 +91,7 @@ def interpret_error(error: ReportedError, sign_in_hint: str, now_s: float) -> Er
     if status == 402 or _UNPAID.search(text):
         return ErrorMeaning(
             Ending.NOT_RUNNABLE,
-            remedy="its account has no credit left: add some, or use another agent",
+            remedy="its account has no credit left: top it up, or use another agent",
         )
 
     if status in _AUTH_STATUSES or (status is None and _SIGNED_OUT.search(text)):

@@ -157,6 +157,7 @@ class ClaudeStreamParser(StreamParser):
         self._previous_usage = Usage()
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        """Parse one line of the stream into events."""
         match self._state.parse_line(_LINE_READER, text):
             case None:
                 # another type, or not a line of the protocol
@@ -173,6 +174,7 @@ class ClaudeStreamParser(StreamParser):
                 return self._handle_result(event)
 
     def _handle_assistant(self, event: ClaudeAssistant) -> Iterator[AgentEvent]:
+        """Yield the texts, tool calls and usage of a message of the model."""
         content = event.message.content
         parts = content if isinstance(content, tuple) else ()
 
@@ -217,6 +219,7 @@ class ClaudeStreamParser(StreamParser):
         return AgentEvent(EventKind.USAGE, usage=self._state.usage)
 
     def _convert_tokens(self, tokens: ClaudeTokens, cost_usd: float | None = None) -> Usage:
+        """Convert token counts; cached tokens are part of the input."""
         input_tokens = to_token_count(tokens.input_tokens)
         cache_read = to_token_count(tokens.cache_read_input_tokens)
         if not self._input_includes_cache:
@@ -230,6 +233,7 @@ class ClaudeStreamParser(StreamParser):
         )
 
     def _handle_tool_results(self, message: ClaudeMessage, result: object) -> Iterator[AgentEvent]:
+        """Yield the results of tools, with exit status where it is known."""
         details = result if isinstance(result, dict) else {}
         for part in message.content if isinstance(message.content, tuple) else ():
             if part.type != "tool_result":
@@ -249,6 +253,7 @@ class ClaudeStreamParser(StreamParser):
             yield from make_result_events(part.content, exit_code=exit_code)
 
     def _handle_system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
+        """Store version and retry errors of a system message; return its notices."""
         self._state.version = (
             event.claude_code_version or event.qwen_code_version or self._state.version
         )
@@ -258,7 +263,7 @@ class ClaudeStreamParser(StreamParser):
 
         if event.subtype == "api_retry":
             self._state.retry_error = ReportedError(
-                event.error or "its model does not answer", event.error_status
+                event.error or "its model does not respond", event.error_status
             )
             text = f"attempt {event.attempt} failed: {event.error_status or ''} {event.error}"
             return (make_notice_event(text, failed=True),)
@@ -269,7 +274,7 @@ class ClaudeStreamParser(StreamParser):
         return ()
 
     def _handle_retry(self, retry: QwenRetry) -> Iterable[AgentEvent]:
-        self._state.retry_error = ReportedError("temporarily no answer from its model")
+        self._state.retry_error = ReportedError("its model temporarily does not respond")
         if retry.delay_ms >= MAX_RETRY_DELAY_MS:
             self.announced_wait_s = retry.delay_ms / 1000
             self._state.stop()
@@ -282,6 +287,7 @@ class ClaudeStreamParser(StreamParser):
         return (make_notice_event("its usage limit is reached", failed=True),)
 
     def _handle_result(self, result: ClaudeResult) -> Iterator[AgentEvent]:
+        """Store the final result or error of the run; yield its usage and end."""
         if result.usage is not None or result.model_usage:
             self._state.usage = self._sum_usage(result)
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)

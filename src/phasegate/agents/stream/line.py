@@ -58,6 +58,7 @@ class LineReader(Generic[Line]):
         return ParsedLine(None, tag in self._tags, tag in self._text_tags)
 
     def _parse_valid_fields(self, text: str, error: msgspec.ValidationError) -> ParsedLine[Line]:
+        """Parse a line again without its invalid fields."""
         try:
             # Unlike msgspec, it accepts numbers of any size.
             value = json.loads(text)

@@ -78,6 +78,7 @@ def classify_exit(finished: FinishedRun) -> tuple[Ending, str]:
 
 
 def _classify_failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
+    """Classify a failed exit by its stderr, and return the ending with a reason."""
     fault = classify_failure(exit_status, stderr)
     reason = f"exit status {exit_status}"
     if fault is not Fault.PERMANENT:
@@ -124,5 +125,5 @@ def describe_exceeded_limit(finished: FinishedRun) -> str:
 
 
 def find_retry_time_s(finished: FinishedRun) -> float | None:
-    """Return the time at which the limit on stderr ends, if it is stated."""
+    """Return the reset time of a rate limit, if stderr states one."""
     return find_reset_time_s(finished.stderr, finished.ended_at_s)

@@ -38,7 +38,7 @@ _CLOCK = re.compile(
 
 
 def find_reset_time_s(text: str, now_s: float, local_zone: tzinfo | None = None) -> float | None:
-    """Return the Unix time at which a limit ends; None if the text has no plausible time."""
+    """Return the Unix reset time of a rate limit; None if the text has no plausible time."""
     end = text[-MAX_TEXT_CHARS:]
     zone = local_zone or _get_local_zone()
 
@@ -73,6 +73,7 @@ def _parse_unix(text: str, now_s: float, local: tzinfo | None) -> float | None:
 
 
 def _parse_relative(text: str, now_s: float, local: tzinfo | None) -> float | None:
+    """Parse a wait such as "try again in 2 hours"; return the Unix time of its end."""
     match = _RELATIVE.search(text)
     if match is None:
         return None
@@ -91,6 +92,7 @@ def _parse_relative(text: str, now_s: float, local: tzinfo | None) -> float | No
 
 
 def _parse_clock(text: str, now_s: float, local: tzinfo | None) -> float | None:
+    """Parse a time of day such as "resets 3:00 pm (UTC)"; return its next Unix time."""
     match = _CLOCK.search(text)
     if match is None or not (match[5] or match[6]):
         return None

@@ -277,7 +277,7 @@ def _describe_unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
     return {
         "ending": Ending.NOT_RUNNABLE,
         "reason": f"it does not know the option {option}",
-        "remedy": f"{advice}; or fix `command` in phasegate.toml, if the option is yours",
+        "remedy": f"{advice}; or remove it from `command` in phasegate.toml, if it is set there",
     }
 
 
@@ -297,6 +297,7 @@ def _describe_unreadable_lines(state: StreamState) -> str:
 def _classify_end(
     state: StreamState, finished: FinishedRun, config_error_statuses: Collection[int]
 ) -> tuple[Ending, str]:
+    """Return how the run ended, by its final result, then by its exit status."""
     if state.completed and state.stopped_by_us and not finished.timed_out:
         return Ending.COMPLETED, ""
 

@@ -94,6 +94,7 @@ class Transcript:
 
 
 def _format_action(event: AgentEvent) -> Iterable[str]:
+    """Format an event as lines of the transcript."""
     failed = " (failed)" if event.failed else ""
     match event.kind:
         case EventKind.FILE:
@@ -137,6 +138,7 @@ class _NullJobHandle:
 
 
 def _make_task(kind: str, checkout: Path, phase: str) -> AgentTask:
+    """Create a minimal task, for parsing a log without running an agent."""
     envelope = Envelope(
         job_id="",
         feature_slug="",

@@ -22,7 +22,7 @@ def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
 
 
 def is_own_address(address: str) -> bool:
-    """Return whether an IP address leads to this machine or its own services.
+    """Return whether an IP address is local: loopback, unspecified, link-local or multicast.
 
     That includes link-local addresses, where clouds serve the credentials of a machine.
     """
@@ -33,6 +33,7 @@ def is_own_address(address: str) -> bool:
 
 
 def _matches(pattern: str, host: str, port: int) -> bool:
+    """Return whether a host and port match a pattern such as `*.example.org:8443`."""
     if pattern in (ANY_HOST, PUBLIC_HOSTS):
         return True
 

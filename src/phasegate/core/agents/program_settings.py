@@ -160,6 +160,7 @@ def _remove_our_handlers(settings: SettingsTree, hooks: HookFile) -> bool:
 
 
 def _strip_our_handlers(entry: SettingsTree, hooks: HookFile) -> SettingsTree | None:
+    """Return a hook entry without Phasegate's handlers; None if nothing is left."""
     if not hooks.grouped:
         if OUR_HOOK_COMMAND.match(_command(entry)):
             return None
@@ -280,6 +281,7 @@ def _read_toml_servers(text: str, place: McpConfigFile) -> SettingsTree:
 
 
 def _add_toml_table(text: str, place: McpConfigFile) -> str:
+    """Return the TOML text with Phasegate's MCP server appended."""
     servers = _read_toml_servers(text, place)
     _refuse_foreign_entry(servers, place)
     if SERVER_NAME in servers:
@@ -294,6 +296,7 @@ def _add_toml_table(text: str, place: McpConfigFile) -> str:
 
 
 def _remove_toml_table(text: str, place: McpConfigFile) -> str:
+    """Return the TOML text without Phasegate's MCP server; refuse an edited one."""
     servers = _read_toml_servers(text, place)
     if SERVER_NAME not in servers:
         return text

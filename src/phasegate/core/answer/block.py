@@ -151,7 +151,7 @@ def _find_opening_line(lines: list[str], header: int) -> int:
 
 
 def _find_header_line(lines: list[str], kind: str) -> int | None:
-    """Find the last line that was meant as a header.
+    """Find the last line that looks like a header, even if it is malformed.
 
     A menu without one is located by the run of items at the very end: return the line above them.
     """
@@ -179,13 +179,13 @@ def _is_item_or_blank(line: str) -> bool:
 
 
 def _is_delimiter_like(line: str) -> bool:
-    """Return True for two or more dashes of any sort: the line was meant as a delimiter."""
+    """Return True for two or more dashes of any kind, which look like a delimiter."""
     bare = line.strip()
     return len(bare) >= 2 and not bare.strip("-\u2010\u2011\u2012\u2013\u2014\u2015\u2500_=*")
 
 
 def _parse_item_number(line: str) -> int | None:
-    """Parse the number of a line that was meant as an item: `[1] text`, with any indentation."""
+    """Parse the number of a line that looks like an item: `[1] text`, with any indentation."""
     text = line.strip()
     number, bracket, _ = text[1:8].partition("]")
     if text.startswith("[") and bracket and number.isascii() and number.isdigit():

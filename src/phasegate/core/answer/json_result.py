@@ -98,7 +98,7 @@ def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> lis
 
 
 def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
-    """Find the last valid result in this range, else the last object that was meant as one.
+    """Find the last valid result in this range, else the last object that resembles one.
 
     An object nested in another one does not count.
     """
@@ -177,7 +177,7 @@ def _is_preceded_by_key(text: str, step: re.Match[str]) -> bool:
 
 
 def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult | None:
-    """Decode the object as a result; None if it is not meant as one."""
+    """Decode the object as a result; None if it does not resemble one."""
     if not _count_keys(RESULT_KEYS, text, start, end):
         return None
     if not problem and end - start > MAX_RESULT_CHARACTERS:
@@ -192,6 +192,7 @@ def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult
 
 
 def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
+    """Decode an object as a result; None if it has no field of a result."""
     try:
         fields = _load_strict_json(source)
         if not {"success", "job_id"} & fields.keys():
@@ -225,6 +226,7 @@ def _require_ids(response: AgentResponse) -> None:
 
 
 def _load_strict_json(source: str) -> dict[str, object]:
+    """Parse JSON without duplicate keys, special numbers and half surrogate pairs."""
     fields: dict[str, object] = json.loads(
         source,
         object_pairs_hook=_reject_duplicate_keys,

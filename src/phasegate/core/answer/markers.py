@@ -77,7 +77,7 @@ def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
 
 
 def _reject_assembled_markers(scan: ScanResult, stripped: StrippedText) -> ScanResult:
-    """Turn markers that only came about by stripping escape sequences into stray ones.
+    """Turn markers that only exist because escape sequences were stripped into stray ones.
 
     Kept are markers that were complete before.
     """

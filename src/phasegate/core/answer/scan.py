@@ -184,6 +184,7 @@ def _record_quoted(result: ScanResult, quoted: QuotedSpan) -> int:
 
 
 def _record_marker(result: ScanResult, text: str, match: re.Match[str]) -> int:
+    """Record a marker, or a stray one that is not exact; return where to continue."""
     start = match.start()
     if start == 0 or text[start - 1] == "\n":
         exact = _EXACT_MARKER.match(text, start)
@@ -210,6 +211,7 @@ def _record_stray(result: ScanResult, match: re.Match[str]) -> None:
 
 
 def _parse_fence(text: str, opening: re.Match[str]) -> QuotedSpan:
+    """Return the span of a code fence; it is unclosed if no closing line follows."""
     run = opening["fence"]
     start = opening.start("fence")
     inner_start = min(opening.end() + 1, len(text))
@@ -238,6 +240,7 @@ def _parse_fence(text: str, opening: re.Match[str]) -> QuotedSpan:
 
 
 def _parse_thought(text: str, opening: re.Match[str]) -> QuotedSpan:
+    """Return the span of a `<thought>` element, with nested ones."""
     depth = 1
     for tag in _THOUGHT_TAG.finditer(text, opening.end()):
         depth += -1 if tag[1] else 1
@@ -273,6 +276,7 @@ def _parse_cdata(text: str, opening: re.Match[str]) -> QuotedSpan:
 def _parse_until(
     delimiter: str, kind: QuoteKind, text: str, opening: re.Match[str], search_from: int
 ) -> QuotedSpan:
+    """Return the span up to a delimiter; it is unclosed if the delimiter is missing."""
     end = text.find(delimiter, search_from)
     if end < 0:
         return QuotedSpan(

@@ -66,6 +66,7 @@ def _make_error(error: AnswerError, reason: str) -> VerdictResult:
 
 
 def _decide_without_marker(reading: ScannedAnswer, phase: str) -> VerdictResult:
+    """Return the result of an answer without an exact <review> marker."""
     # A NEEDS_REVISION may be in the lost part
     if phase == "plan" and reading.cut_off_reason:
         return _make_error(
@@ -150,6 +151,7 @@ def _is_marker_last(reading: ScannedAnswer) -> bool:
 
 
 def _format_ending_hint(phase: str) -> str:
+    """Say how an answer of this phase must end."""
     if not ALLOWED_VERDICTS[phase]:
         return (
             "Give no <review> marker in this phase: answer with task statuses and the JSON result."

@@ -126,6 +126,7 @@ def find_first_break(
 
 
 def _find_bad_link(count: int, previous: str, link: ChainLink) -> ChainBreak | None:
+    """Return what is wrong with one link of the chain; None if it is valid."""
     position = link.entry.position
     if position > count:
         return ChainBreak(count, f"is missing: entry {position} follows entry {count - 1}")
@@ -154,6 +155,7 @@ def _find_missed_head(
 def _find_wrong_end(
     count: int, hash_: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]
 ) -> ChainBreak | None:
+    """Return why the chain ends at a wrong entry; None if it ends at a known head."""
     furthest = max(heads, key=lambda head: head.entries, default=ChainHead(0, "", "the origin"))
     if furthest.entries > count:
         return ChainBreak(

@@ -37,7 +37,7 @@ _PREV_LENGTH = len(b'"') + _HASH_LENGTH + len(b'"')
 
 
 class Source(StrEnum):
-    """How an action is known."""
+    """How an action became known: observed, reported, derived from git, or handed over."""
 
     # Observed by us: processes, files, the clock
     OBSERVED = "observed"
@@ -224,6 +224,7 @@ def scan_trail(data: bytes, previous: str) -> TrailScan:
 
 
 def _find_line_problem(line: bytes, previous: str) -> str:
+    """Return why a line does not continue the trail; empty if it does."""
     body = line[:-_TAIL_LENGTH]
     key = line[-_TAIL_LENGTH : -_HASH_LENGTH - 2]
     tail = line[-_HASH_LENGTH - 2 :]

@@ -82,10 +82,11 @@ def describe_unasked(checks: Iterable[DeclaredCheck], asked: Iterable[str]) -> t
     named = ", ".join(left[:_MAX_NAMED])
     if len(left) > _MAX_NAMED:
         named += f" and {len(left) - _MAX_NAMED} more"
-    return (f"not asked for, because Phasegate does not know it as a check: {named}",)
+    return (f"not asked for, because Phasegate does not recognise it as a check: {named}",)
 
 
 def _list_lines(files: ProjectFiles) -> Iterator[tuple[str, str]]:
+    """Yield the commands of CI, tox, nox and pre-commit, each with its source."""
     for path in sorted(files.paths):
         if path.startswith(".github/workflows/"):
             for line in _read_workflow_steps(files.get_text(path)):

@@ -79,6 +79,7 @@ def _find_frozen_changes(
     files: tuple[ChangedFile, ...],
     exceptions: frozenset[str],
 ) -> Iterator[RuleViolation]:
+    """Yield changes of frozen files that no exception permits."""
     by_path = {file.path: file for file in files}
     for entry in package.frozen_files:
         # "package.json root entries": everything but the dependencies
@@ -96,6 +97,7 @@ def _find_frozen_changes(
 def _find_forbidden_dependencies(
     package: WorkPackage, files: tuple[ChangedFile, ...], exceptions: frozenset[str]
 ) -> Iterator[RuleViolation]:
+    """Yield added dependencies that the package does not permit."""
     approved = (
         entry.removeprefix(DEPENDENCY_PREFIX)
         for entry in exceptions
@@ -141,7 +143,7 @@ def _read_rule_names(entries: Iterable[str]) -> frozenset[str]:
 
 
 def _normalize(name: str) -> str:
-    """Return a name as it is compared: PEP 503 for plain names; paths and scopes are kept."""
+    """Return a name in comparable form: PEP 503 for plain names; paths and scopes are kept."""
     if "/" in name:
         return name.lower()
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -190,6 +192,7 @@ def _read_requirement_lines(text: str) -> Iterator[str]:
 
 
 def _read_pyproject(text: str) -> Iterator[str]:
+    """Yield the names of all dependencies in a pyproject.toml."""
     manifest = loads(text)
     lists = [
         get_nested(manifest, "project", "dependencies"),

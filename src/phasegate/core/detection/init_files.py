@@ -16,7 +16,7 @@ PROFILES_WITH_CHECKS = ("rust", "go", "typescript", "python")
 _WRITER_PHASES = ("plan", "implement", "archive")
 _CRITIC_PHASES = ("challenge", "review")
 _NO_AGENT = """\
-# No agent program was found. Name one:
+# No agent program was found. Configure one:
 # [agents.claude]
 # harness = "claude_code"
 # Or any program that reads a task envelope on stdin:
@@ -112,6 +112,7 @@ def _render_agent(row: HarnessRow, set_variables: frozenset[str]) -> str:
 
 
 def _render_checks(facts: RepositoryFacts) -> list[str]:
+    """Render the commented check table of a new phasegate.toml."""
     if not facts.kind:
         return [
             "# The kind of project was not detected."

@@ -55,6 +55,7 @@ def collect_language_facts(profile: str, files: ProjectFiles) -> LanguageFacts:
 
 
 def _collect_rust_facts(files: ProjectFiles) -> LanguageFacts:
+    """Collect crates and dependencies of a Rust project."""
     cargo = files.load_toml("Cargo.toml")
     patterns = [
         pattern.rstrip("/") for pattern in list_strings(get_nested(cargo, "workspace", "members"))
@@ -91,6 +92,7 @@ def _find_members(files: ProjectFiles, manifest: str, patterns: Iterable[str]) -
 
 
 def _collect_python_facts(files: ProjectFiles) -> LanguageFacts:
+    """Collect packages, test folders and requirements of a Python project."""
     titles: dict[str, str] = {}
 
     for path in files.paths:
@@ -124,6 +126,7 @@ def _iter_requirement_lines(files: ProjectFiles) -> Iterator[str]:
 
 
 def _collect_node_facts(files: ProjectFiles) -> LanguageFacts:
+    """Collect packages or source folders, and dependencies, of a Node project."""
     manifest = files.load_json("package.json")
     workspaces = manifest.get("workspaces")
     if isinstance(workspaces, dict):
@@ -144,6 +147,7 @@ def _collect_node_facts(files: ProjectFiles) -> LanguageFacts:
 
 
 def _collect_go_facts(files: ProjectFiles) -> LanguageFacts:
+    """Collect packages and required modules of a Go project."""
     sources = [path for path in files.paths if path.endswith(".go")]
     folders = {path.rpartition("/")[0] for path in sources if "/" in path}
     titles = {

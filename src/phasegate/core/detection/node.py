@@ -175,7 +175,8 @@ def detect_node(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | 
         )
     if unasked:
         notes.append(
-            f"not asked for, because Phasegate does not know it as a check: {', '.join(unasked)}"
+            f"not asked for, because Phasegate does not recognise it as a check:"
+            f" {', '.join(unasked)}"
         )
 
     return DetectedProject(
@@ -289,6 +290,7 @@ def _build_prepare_step(scripts: Mapping[str, str], manager: str) -> str:
 def _find_commands(
     files: ProjectFiles, manifest: Mapping[str, object], scripts: Mapping[str, str], manager: str
 ) -> Iterator[tuple[str, FoundCommand]]:
+    """Yield build, test, lint, type check and coverage commands by purpose."""
     if "build" in scripts:
         yield "build", FoundCommand(f"{manager} run build", "script `build`")
 
@@ -309,7 +311,7 @@ def _find_commands(
 def _find_test_command(
     manifest: Mapping[str, object], scripts: Mapping[str, str], manager: str
 ) -> FoundCommand | None:
-    """Find the tests of the scripts: linters and type checks in `test` are left out."""
+    """Find the test command in the scripts, without the linters and type checks in `test`."""
     for name in _TEST_SCRIPTS:
         line = scripts.get(name, "")
         if not line or _NO_TEST_TEXT in line:

@@ -23,6 +23,7 @@ def make_one_file_command(test_command: str, path: str) -> str:
 
 
 def _select_file(test_command: str, path: str) -> str:
+    """Return the test command for one file; empty if its runner is unknown."""
     words = test_command.split()
     if _SHELL_SYNTAX.search(test_command) or not words:
         return ""

@@ -134,6 +134,7 @@ def _remove_duplicates(candidates: Iterable[SetupCandidate]) -> list[SetupCandid
 
 
 def _find_project_name(files: ProjectFiles) -> str:
+    """Return the project's name from its metadata; empty if there is none."""
     tables = files.load_toml("pyproject.toml")
     name = (
         get_nested(tables, "project", "name")
@@ -195,6 +196,7 @@ def find_required_python(files: ProjectFiles) -> str:
 
 
 def _is_installable(files: ProjectFiles) -> bool:
+    """Return whether the project can be installed as a package."""
     tables = files.load_toml("pyproject.toml")
     is_package = (
         get_nested(tables, "tool", "uv", "package") is not False
@@ -261,6 +263,7 @@ def _build_source_test_command(project: _PythonProject) -> str:
 
 
 def _propose_from_locks(project: _PythonProject) -> Iterator[SetupCandidate]:
+    """Yield a setup for each lock file."""
     if project.files.find_first("uv.lock"):
         yield _propose_uv_sync(project)
     if project.files.find_first("poetry.lock"):
@@ -295,6 +298,7 @@ def _propose_uv_sync(project: _PythonProject) -> SetupCandidate:
 
 
 def _build_poetry_options(files: ProjectFiles) -> str:
+    """Return the options that install test groups and all extras."""
     tables = files.load_toml("pyproject.toml")
     names = [
         name for name in get_table(tables, "tool", "poetry", "group") if rank_group_name(name) >= 0
@@ -346,6 +350,7 @@ def _read_pipfile_lock(files: ProjectFiles) -> tuple[str, ...]:
 
 
 def _propose_from_declared(project: _PythonProject) -> Iterator[SetupCandidate]:
+    """Yield setups from declared requirements, the combined one last."""
     sources = find_test_sources(project.files)
     yield from (_propose_pip_install(project, source) for source in sources)
     groups = get_nested(project.files.load_toml("pyproject.toml"), "dependency-groups")

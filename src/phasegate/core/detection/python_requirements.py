@@ -279,6 +279,7 @@ def _convert_poetry_requirement(name: str, value: object) -> str:
 
 
 def _find_tool_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
+    """Yield the requirement groups of pdm, uv, rye and hatch."""
     tables = files.load_toml("pyproject.toml")
     for name, value in _list_dependencies(get_nested(tables, "tool", "pdm", "dev-dependencies")):
         requirements = [line for line in list_strings(value) if not line.startswith("-e")]
@@ -299,6 +300,7 @@ def _find_tool_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
 def _read_hatch_environment(
     name: str, value: object, tables: Mapping[str, object]
 ) -> RequirementSource:
+    """Return the requirements of a hatch environment."""
     requirements = [
         *list_strings(get_nested(value, "dependencies")),
         *list_strings(get_nested(value, "extra-dependencies")),
@@ -429,6 +431,7 @@ def read_tox_environments(files: ProjectFiles) -> dict[str, ToxEnvironment]:
 
 
 def _parse_ini_environment(section: Mapping[str, str]) -> ToxEnvironment:
+    """Parse a tox environment from its section in an INI file."""
     dependencies = _split_significant_lines(section.get("deps", ""))
     extras = _split_significant_lines(section.get("extras", ""))
     groups = _split_significant_lines(section.get("dependency_groups", ""))
@@ -465,6 +468,7 @@ def _parse_toml_environment(table: Mapping[str, object]) -> ToxEnvironment:
 
 
 def _find_tox_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
+    """Yield the requirements of each tox environment."""
     groups = get_table(files.load_toml("pyproject.toml"), "dependency-groups")
     environments = read_tox_environments(files)
     common = environments.get("testenv", ToxEnvironment((), (), (), ()))
@@ -541,6 +545,7 @@ _CI_INSTALL = re.compile(r"\bpip3? install ([^\n|&;]+)")
 
 
 def _find_ci_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
+    """Yield the requirements of `pip install` lines in GitHub workflows."""
     for path in sorted(path for path in files.texts if path.startswith(".github/workflows/")):
         for line in _CI_INSTALL.findall(files.get_text(path)):
             words = [word.strip("'\"") for word in line.split()]

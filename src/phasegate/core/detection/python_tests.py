@@ -139,6 +139,7 @@ def uses_unittest(files: ProjectFiles, all_sources: list[RequirementSource]) -> 
 
 
 def _build_unittest_command(files: ProjectFiles) -> FoundCommand:
+    """Build a `unittest discover` command that finds the project's test files."""
     command = "python3 -m unittest discover"
     folders = {path.partition("/")[0] for path in files.paths if "/" in path}
     folder = next((name for name in ("tests", "test") if name in folders), "")

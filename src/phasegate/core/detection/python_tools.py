@@ -131,6 +131,7 @@ def _make_tool(
     command: str,
     where: str,
 ) -> PythonTool:
+    """Create a tool with the requirement that installs it."""
     requirement, note = _find_tool_requirement(files, all_sources, name)
     return PythonTool(
         purpose=purpose, command=command, configured_in=where, requirement=requirement, note=note
@@ -138,6 +139,7 @@ def _make_tool(
 
 
 def _find_configured_tools(files: ProjectFiles) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, purpose, command and source of each configured tool."""
     tables = files.load_toml("pyproject.toml")
     where = files.find_first("ruff.toml", ".ruff.toml")
     if not where and get_nested(tables, "tool", "ruff"):

@@ -60,6 +60,7 @@ def _render_block(before: Feature | None, event: events.AnyFeatureEvent, after: 
 def _emission_point(
     before: Feature | None, event: events.AnyFeatureEvent, after: Feature
 ) -> str | None:
+    """Return the event whose block is due after a step; None if none is."""
     stage = after.workflow.stage
     if isinstance(event, events.Started):
         return "workflow-initialized"
@@ -83,6 +84,7 @@ def _emission_point(
 
 
 def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str:  # noqa: C901 - a table
+    """Return the line that reports an event of a feature; empty for silent events."""
     workflow = after.workflow
     origin = before or after
     phase = "archive" if origin.closing else origin.workflow.phase

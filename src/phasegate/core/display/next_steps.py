@@ -146,6 +146,7 @@ class _Workflow:
 
 
 def _event_items(workflow: _Workflow | None, event: str) -> tuple[str, ...] | None:
+    """Return the items of an event's block; None if it needs an active workflow."""
     if event == "workflow-completed":
         return _COMPLETED
     if event == "workflow-cancelled":
@@ -190,6 +191,7 @@ def _gate_passed_items(workflow: _Workflow) -> tuple[str, ...]:
 
 
 def _agent_items(workflow: _Workflow | None, phase: str | None) -> tuple[str, ...] | None:
+    """Return the items that an agent's output ends with."""
     if phase == DISCOVER:
         return _DISCOVER
 

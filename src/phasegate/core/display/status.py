@@ -344,6 +344,7 @@ def describe_merge(type_: str, stage: str, base: str, merged: str) -> str:
 
 
 def _gate_status(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
+    """Return the label of a phase's gate."""
     if phase.status == "completed":
         return style(f"{phase.gate} PASSED", "green")
     if phase.status == "pending" or not workflow.is_active:
@@ -359,6 +360,7 @@ def _gate_status(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
 
 
 def _next_lines(workflow: FeatureCard, command_suffix: str) -> Iterator[str]:
+    """Yield why a workflow waits, who works on it, and which command continues it."""
     if workflow.reason and (
         workflow.stage != "working" or workflow.reason.startswith(RUN_FAILED_PREFIX)
     ):

@@ -21,7 +21,7 @@ class StepLog(NamedTuple):
 
 
 class StepTotal(NamedTuple):
-    """How often a step ended with an outcome, and the sum of the durations."""
+    """The count and total duration of a step's runs with one outcome."""
 
     steps: int = 0
     duration_s: float = 0.0

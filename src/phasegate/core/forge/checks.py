@@ -31,7 +31,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class CheckPolicy(StrEnum):
-    """Which checks must exist, besides those that the forge requires."""
+    """Which checks must exist, in addition to the ones the forge requires."""
 
     # At least one
     ANY = "any"

@@ -104,7 +104,7 @@ class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullStep(StrEnum):
-    """What follows from a snapshot."""
+    """The next step for a pull request, decided from a snapshot."""
 
     WAIT = "wait"
     FIX = "mend"
@@ -214,7 +214,7 @@ def _decide_about_remarks(
     authors = ", ".join(dict.fromkeys(remark.author for remark in remarks))
     return PullDecision(
         PullStep.STOP,
-        f"remarks have caused {progress.remark_rounds} rounds, and there are new ones of {authors}",
+        f"remarks have caused {progress.remark_rounds} rounds, and there are new ones by {authors}",
         "read them; resolve to allow more rounds, or resolve the threads on the forge first",
     )
 
@@ -312,7 +312,7 @@ def issue_to_description(number: int, title: str, text: str) -> str:
 
 
 def find_issue_reference(description: str) -> str:
-    """Return the issue reference of a description, such as `#12`; "" if it came from no issue."""
+    """Return a description's issue reference, such as `#12`; "" if it has none."""
     match = _ISSUE.match(description)
     if match:
         return f"#{match[1]}"

@@ -160,7 +160,7 @@ class ReportWritten(FeatureEvent, frozen=True, tag="reported"):
 
 
 class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
-    """Gate evidence besides command results and verdict: documents and checks of their content."""
+    """Gate evidence other than command results and verdict: documents and content checks."""
 
     artifacts: tuple[str, ...]
     checks: Mapping[str, bool] = {}

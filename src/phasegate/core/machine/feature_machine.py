@@ -112,6 +112,7 @@ def apply_or_refuse(feature: Feature | None, event: events.AnyFeatureEvent) -> F
 
 
 def _start_feature(before: Feature | None, event: events.Started) -> Feature | Refusal:
+    """Start a workflow in its first phase, or return why it is refused."""
     existing = [before.workflow] if before else []
     keys = tuple(phase.key for phase in event.plan)
     workflow = phase_transitions.start(existing, event.feature, event.type, keys, event.noun)
@@ -187,6 +188,7 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:  # n
 
 
 def _request_completion(feature: Feature, event: events.CompletionRequested) -> Feature | Refusal:
+    """Schedule the closing steps after the last gate, or return why not."""
     completed = phase_transitions.complete(feature.workflow)
     if isinstance(completed, Refusal):
         return completed

@@ -127,6 +127,7 @@ def _after_scope_violation(feature: Feature, violations: tuple[str, ...]) -> Fea
 
 
 def _after_job(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
+    """Continue after an agent run: use its answer, retry, or block."""
     if ended.end is JobEndKind.DONE:
         return _after_answer(reset_retry_counters(feature), ended, due, commit)
 
@@ -169,7 +170,7 @@ def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: s
 
         return _block(
             feature,
-            f"the verdict of the archivist is {ended.verdict}",
+            f"the archivist's verdict is {ended.verdict}",
             "read its answer, fix it, then resolve",
         )
 
@@ -203,6 +204,7 @@ def _after_writing(feature: Feature, event: events.DocumentsWritten) -> Feature:
 
 
 def _after_plan(feature: Feature, event: events.PackagesPlanned) -> Feature:
+    """Add the planned packages; block if the plan has problems or none."""
     if event.problems or not event.packages:
         reasons = "; ".join(event.problems) or "the plan has no packages"
         return _block(
@@ -239,6 +241,7 @@ def _find_unstartable_packages(feature: Feature) -> tuple[str, ...]:
 
 
 def _after_package(feature: Feature, event: events.PackageEnded) -> Feature:
+    """Store a package's end; finish the step when all packages are done."""
     if event.state not in _ENDED_STATES:
         return feature
 
@@ -302,6 +305,7 @@ def _after_waived_review(feature: Feature, event: events.ReviewWaived) -> Featur
 
 
 def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
+    """Continue after a phase's commands: pass, ask for attestation, fix or block."""
     if not event.results and not feature.attested:
         remedy = (
             f'set commands = ["..."] in [phases."{feature.phase.key}"] of phasegate.toml, '
@@ -339,6 +343,7 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
 
 
 def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
+    """Apply the gate: pass the phase, start another round, or block."""
     result = evaluate_phase_gate(feature, event)
     if feature.phase.work is PhaseWork.PLANNING or feature.can_fix:
         limit = feature.limits.revisions

@@ -60,7 +60,7 @@ class JobEndKind(StrEnum):
 
 
 class PackageEvent(msgspec.Struct, frozen=True, tag=True):
-    """Base class of all package events; the journal holds nothing else."""
+    """Base class of all package events; the journal contains no other kind."""
 
 
 class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
@@ -160,7 +160,7 @@ class AttemptsCompared(PackageEvent, frozen=True, tag="attempts-compared"):
 
 
 class AttemptSelected(PackageEvent, frozen=True, tag="attempt-taken"):
-    """The checkout and branch of an attempt became those of the package.
+    """An attempt's checkout and branch became the package's.
 
     `kept` maps the other attempts to the refs under which they are kept.
     """

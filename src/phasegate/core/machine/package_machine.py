@@ -115,6 +115,7 @@ def apply_package_event(run: PackageRun, event: events.AnyPackageEvent) -> Packa
 
 
 def _after_preparation(run: PackageRun, prepared: events.PackagePrepared) -> PackageRun:
+    """Start the first round, or choose among the attempts that were kept."""
     run = replace(
         run,
         state=PackageState.DOING,
@@ -297,6 +298,7 @@ def find_unchecked_attempt(run: PackageRun) -> Attempt | None:
 
 
 def _after_attempt_check(run: PackageRun, checked: events.AttemptChecked) -> PackageRun:
+    """Store the checks of an attempt of the contest."""
     numbers = [attempt.number for attempt in run.contest.attempts if not attempt.is_checked]
     if checked.attempt not in numbers:
         return run
@@ -357,8 +359,9 @@ def _after_selection(run: PackageRun) -> PackageRun:
 
 
 def _after_harvest(run: PackageRun, harvested: events.Harvested) -> PackageRun:
+    """Continue after collecting changes: block on a leak or violation, else check."""
     if harvested.leaks:
-        reason = f"a secret of the agent is in its changes: {'; '.join(harvested.leaks)}"
+        reason = f"its changes contain a secret of the agent: {'; '.join(harvested.leaks)}"
         return _block(
             replace(run, findings=f"{reason}\nDo not write the key in any form. Start again."),
             reason,
@@ -408,6 +411,7 @@ def _block_unchanged(run: PackageRun, existing: tuple[str, ...]) -> PackageRun:
 
 
 def _after_checks(run: PackageRun, checked: events.Validated) -> PackageRun:
+    """Continue after the checks: fix failures, publish, or start the review."""
     if checked.failures:
         return _after_failed_checks(run, checked)
 
@@ -437,7 +441,7 @@ def _after_failed_checks(run: PackageRun, checked: events.Validated) -> PackageR
             replace(run, findings="\n".join(checked.failures)),
             "; ".join(checked.governance),
             'permit it (phasegate scope allow WPnn dependency:NAME or PATH --reason "..."), '
-            "or let it be undone; then resolve",
+            "or have it undone; then resolve",
         )
 
     still_missing = {*checked.without_program} & {*run.previous.without_program}
@@ -460,6 +464,7 @@ def _after_failed_checks(run: PackageRun, checked: events.Validated) -> PackageR
 
 
 def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
+    """Continue after a review: finish, review in full, or start another round."""
     run = replace(run, review=replace(run.review, reviewed_commit=run.commit))
 
     if reviewed.verdict is Verdict.PASS:
@@ -481,7 +486,7 @@ def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
 
     return _block(
         replace(run, findings=reviewed.findings),
-        f"the verdict of the reviewer is {reviewed.verdict}",
+        f"the reviewer's verdict is {reviewed.verdict}",
         "read the findings, and decide",
     )
 

@@ -1,4 +1,8 @@
-"""Decide whether to wait for the end of an agent's rate limit, and how long."""
+"""Decide whether, and until when, to wait for an agent's rate limit.
+
+`agents/stream` recognises rate limits in the output of agents, and `engine/drive/step_runner` waits
+for them; `engine/jobs/__init__` lists all steps in between.
+"""
 
 from __future__ import annotations
 

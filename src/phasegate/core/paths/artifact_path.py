@@ -47,7 +47,7 @@ def find_artifact_path_problem(path: str) -> str:
     if ":" in path:
         return "contains a colon"
     if path.rpartition("/")[2].casefold() == "head":
-        return "would make git treat its folder as a repository, and follow the settings in there"
+        return "would make git treat its folder as a repository, and apply the settings in it"
 
     return next(
         (problem for part in path.split("/") if (problem := _find_portability_problem(part))), ""

@@ -26,7 +26,7 @@ def is_pattern(entry: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern to an expression that matches in bounded time, whatever pattern and path.
+    """Compile a pattern to a regex that matches in bounded time for any pattern and path.
 
     Each `*` and `**` takes the shortest text that lets the fixed piece after it match, and never
     backtracks: for this kind of pattern the first match is always good enough.
@@ -149,6 +149,7 @@ def _split_at_stars(part: str) -> list[str] | None:
 
 
 def _build_bracket_regex(body: str) -> str | None:
+    """Translate the inside of `[...]` to a regex; None for an invalid range."""
     negated = body[:1] in ("!", "^")
     text = body[1:] if negated else body
     out = []

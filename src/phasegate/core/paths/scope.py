@@ -306,6 +306,7 @@ def _list_changed_paths(change: FileChange) -> tuple[str, ...]:
 
 
 def _find_change_violations(change: FileChange, scope: Scope) -> Iterator[Violation]:
+    """Yield the rules of the scope that one change breaks."""
     if change.kind is ChangeKind.OUTSIDE:
         yield Violation(change.path, ScopeRule.OUTSIDE_WORKTREE, "changed outside the worktree")
     elif change.kind is ChangeKind.GIT_DIRECTORY or any(

@@ -50,7 +50,7 @@ class AcceptanceSeal(msgspec.Struct, frozen=True):
 
 
 class SealedTests(NamedTuple):
-    """A seal, and the requirements whose tests must pass now."""
+    """The sealed acceptance tests, and the requirements whose tests must already pass."""
 
     seal: AcceptanceSeal
     due: tuple[str, ...]

@@ -78,6 +78,7 @@ def _is_spec_kitty_tasks(tasks: TaskList, feature: FeatureDocuments) -> bool:
 
 
 def _notes(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
+    """Yield notes on documents that are missing or in another format."""
     if feature.spec is None:
         yield LocatedFinding(SPEC_FILE, 0, "no-spec", "is missing: requirement ids are not checked")
     elif not feature.spec.annotated:
@@ -94,11 +95,12 @@ def _notes(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
             TASKS_FILE,
             0,
             "no-tasks",
-            "holds no task with an id such as 1.1: task ids are not checked",
+            "contains no task with an id such as 1.1: task ids are not checked",
         )
 
 
 def _cross_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
+    """Yield findings that concern several documents of a feature."""
     if feature.spec:
         known = frozenset(requirement.id for requirement in feature.spec.requirements)
     else:
@@ -142,6 +144,7 @@ def _reference_findings(
 def _reference_problem(
     reference: str, known: Collection[str] | None, headings: Mapping[str, frozenset[str] | None]
 ) -> str | None:
+    """Return why a reference of a task is invalid; None if it is valid."""
     if is_requirement_id(reference):
         return _unknown_requirement_problem(reference, known)
 

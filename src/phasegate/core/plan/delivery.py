@@ -58,7 +58,7 @@ class _MarkdownSection(NamedTuple):
 
 
 class DeliveredTexts(NamedTuple):
-    """What the record knows about a feature that is merged."""
+    """Texts from the journal about a feature that is merged."""
 
     slug: str
     description: str

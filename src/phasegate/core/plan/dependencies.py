@@ -13,7 +13,7 @@ DependencyMap = Mapping[str, frozenset[str]]
 
 
 def find_plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, PackageProblem]]:
-    """Yield the problems of the packages as a whole, with the index of the package concerned.
+    """Yield problems between packages, such as cycles, each with a package's index.
 
     Problems are a duplicate id, an unknown dependency, a cycle, or more than one feature.
     """

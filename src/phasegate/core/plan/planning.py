@@ -170,6 +170,7 @@ class _TaskGroups:
 def _build_package(
     id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage
 ) -> WorkPackage:
+    """Build a package from its tasks; `common` has the fields that all share."""
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.files))
     removed = find_removed_files(tasks)
     kinds = {path: classify_file(path) for path in paths if path not in removed}
@@ -243,7 +244,7 @@ def _find_removed_by_task(task: Task) -> set[str]:
 
 
 def _describe_files(tasks: Sequence[Task], by_plan: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what each file is for: as the plan says, else the title of the task it comes first in.
+    """Return each file's purpose: from the plan, else the title of its first task.
 
     The title beside every file of a task would say nothing about any of them.
     """
@@ -300,7 +301,7 @@ def read_guidance(plan: str) -> Guidance:
 
 
 def add_guidance(package: WorkPackage, guidance: Guidance) -> WorkPackage:
-    """Return a package with the rules of the plan where it has none of its own."""
+    """Return a package that uses the plan's rules where it defines none itself."""
     own = package.allowed_dependencies + package.forbidden_dependencies + package.frozen_files
     source: WorkPackage | Guidance = package if own else guidance
     return msgspec.structs.replace(

@@ -111,6 +111,7 @@ class _AnnotationReader:
         self._findings: list[Finding] = []
 
     def read_line(self, number: int, line: str) -> None:
+        """Read one line: an annotation, a header or prose."""
         if "<!--" in line:
             words = _parse_comment(line)
         else:
@@ -129,13 +130,14 @@ class _AnnotationReader:
         self._findings.append(Finding(line, code, message))
 
     def _read_prose(self, number: int, line: str) -> None:
+        """Collect requirement text and scenarios from a line of prose."""
         if "<!--" in line and re.search(
             r"<!--\s*(/?sk:|spec-kitty:|agileplus:)", remove_code_spans(line)
         ):
             self._add_finding(
                 number,
                 "stray-annotation",
-                "this annotation is not alone on its line, and does not count",
+                "this annotation is not alone on its line, so it is ignored",
             )
 
         if _SCENARIO.match(line):
@@ -159,6 +161,7 @@ class _AnnotationReader:
             )
 
     def _read_header(self, number: int, words: str) -> None:
+        """Store a header annotation such as `fr-count`."""
         key, _, value = words.partition(":")
         if key not in ("validated", "fr-count", "fr-coverage"):
             self._add_finding(
@@ -176,6 +179,7 @@ class _AnnotationReader:
             self._header[key] = (number, value.strip())
 
     def _open_block(self, number: int, words: str) -> None:
+        """Start a requirement at its opening annotation."""
         if self._open is not None:
             self._add_finding(
                 number,
@@ -274,12 +278,13 @@ class _AnnotationReader:
                     self._add_finding(
                         listed.line,
                         "unannotated-id",
-                        f"{listed.id} is not annotated, and does not count",
+                        f"{listed.id} is not annotated, so it is ignored",
                     )
 
         return Spec(tuple(requirements.values()), tuple(sorted(self._findings)))
 
     def _check_count(self) -> None:
+        """Compare `fr-count` with the number of annotated requirements."""
         line, text = self._header.get("fr-count", (0, ""))
         if not line:
             if "validated" in self._header and not self._blocks:
@@ -300,6 +305,7 @@ class _AnnotationReader:
             )
 
     def _check_coverage(self) -> None:
+        """Compare `fr-coverage` with the share of requirements with scenarios."""
         line, text = self._header.get("fr-coverage", (0, ""))
         if not line:
             return

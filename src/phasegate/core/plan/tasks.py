@@ -148,6 +148,7 @@ def _drafts(text: str, read_yaml: ReadYaml, findings: list[Finding]) -> Iterator
 
 
 def _checkbox_drafts(lines: Iterable[MarkdownLine], findings: list[Finding]) -> Iterator[_Draft]:
+    """Yield the tasks that are written as checkboxes."""
     draft: _Draft | None = None
     label = ""
 
@@ -233,6 +234,7 @@ def _read_field_line(draft: _Draft, label: str, line: MarkdownLine, findings: li
 def _yaml_drafts(
     text: str, line: int, read_yaml: ReadYaml, findings: list[Finding]
 ) -> Iterator[_Draft]:
+    """Yield the tasks of a YAML block; add a finding if it is malformed."""
     try:
         node = read_yaml(text, line)
     except MalformedDocument as error:
@@ -257,6 +259,7 @@ def _yaml_drafts(
 
 
 def _yaml_draft(item: YamlMapping, findings: list[Finding]) -> _Draft:
+    """Read one task of a YAML list."""
     fields = FieldReader(item, findings)
     id_ = fields.read_required_text("id")
     title = fields.read_text("title")
@@ -355,6 +358,7 @@ def _split_list(text: str, allow_blanks: bool) -> tuple[str, ...] | None:
 
 
 def _task_problems(task: Task) -> Iterator[tuple[str, str]]:
+    """Yield code and message of each problem of a task."""
     if not task.title:
         yield "no-title", "has no title"
     if not task.files:

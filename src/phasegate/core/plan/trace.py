@@ -88,6 +88,7 @@ def _trace_requirement(
     commits: Sequence[tuple[WorkPackage, Commit, frozenset[str]]],
     tests: Iterable[tuple[WorkPackage, str, frozenset[str]]],
 ) -> RequirementTrace:
+    """Link a requirement to its packages, commits and tests."""
     id_ = requirement.id
     return RequirementTrace(
         id=id_,

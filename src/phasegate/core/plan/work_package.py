@@ -43,7 +43,7 @@ class Deliverables(msgspec.Struct, frozen=True):
 
 
 class PackageChecks(msgspec.Struct, frozen=True):
-    """Commands that override those of the profile.
+    """Commands that override the profile's commands.
 
     None keeps the profile's command, an empty one disables it.
     """
@@ -181,6 +181,7 @@ def find_package_problems(package: WorkPackage) -> Iterator[PackageProblem]:
 
 
 def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    """Yield invalid ids, slugs and profile names of a package."""
     if not _PACKAGE_ID.fullmatch(package.work_package_id):
         yield PackageProblem(
             "work_package_id",
@@ -241,6 +242,7 @@ def find_scope_entry_problem(entry: str) -> str | None:
 
 
 def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
+    """Yield file scope entries and deliverables that are invalid or inconsistent."""
     if not package.file_scope:
         yield PackageProblem("file_scope", "is missing or empty: the package could change nothing")
 

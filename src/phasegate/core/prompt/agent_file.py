@@ -268,7 +268,7 @@ class Outline:
 
 
 def _find_insertion_line(outline: Outline, title: str) -> int:
-    """Return the line before which a section goes, in a file without Phasegate's sections."""
+    """Return the line before which to insert a section, in a file without Phasegate's sections."""
     if title == PROTOCOL_TITLE:
         governance = outline.find_title(GOVERNANCE_TITLE)
         progress = outline.find_title(PROGRESS_TITLE)

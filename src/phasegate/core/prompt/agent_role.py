@@ -105,7 +105,7 @@ def _render_status_block(role: AgentRole) -> str:
     except ValueError as error:
         raise ConfigError(
             f"`task: {role.task}` and `parent: {role.parent}` do not fit in a status block",
-            "leave out the words `complete. Returning results to`",
+            "omit the words `complete. Returning results to`",
         ) from error
 
 

@@ -64,7 +64,7 @@ class ContextPiece(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """A piece of which only the first part was included."""
+    """A piece that was truncated: only its first part was included."""
 
     name: str
     shown_bytes: int
@@ -79,7 +79,7 @@ class ShortenedText(NamedTuple):
 
 
 class FittedContext(NamedTuple):
-    """The items in their order, and everything that was cut or left out."""
+    """The items in document order, and the names of everything truncated or omitted."""
 
     items: tuple[ContextItem, ...]
     cut: tuple[Truncation, ...]
@@ -132,6 +132,7 @@ def fit_context(
 def _fit_by_priority(
     pieces: Sequence[ContextPiece], costs: Sequence[int], available: int, marker: str
 ) -> list[_KeptPiece]:
+    """Place volatile pieces first, then the stable ones in the remaining space."""
     ranked = sorted(
         range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index)
     )
@@ -154,6 +155,7 @@ def _place_pieces(
     available: int,
     marker: str,
 ) -> list[_KeptPiece]:
+    """Place pieces in order of rank, and cut those that do not fit whole."""
     kept: list[_KeptPiece] = []
     wanted = sum(costs[index] for index in ranked)
 
@@ -251,6 +253,7 @@ def _estimate_rendered_tokens(text: str, plain: bool) -> int:
 
 
 def _order_kept(pieces: Sequence[ContextPiece], kept: Iterable[_KeptPiece]) -> FittedContext:
+    """Return the kept pieces in document order, with the names of the others."""
     ordered = sorted(
         kept, key=lambda kept: (pieces[kept.piece_index].kind.value.position, kept.piece_index)
     )

@@ -48,12 +48,12 @@ def _parse_item_type(value: str) -> ItemType:
     except ValueError:
         allowed = ", ".join(ItemType)
         raise MalformedPrompt(
-            f"{value!r} is not a type of a context item", f"use one of {allowed}"
+            f"{value!r} is not a context item type", f"use one of {allowed}"
         ) from None
 
 
 def _raise_missing_instructions() -> str:
-    raise MalformedPrompt("a prompt without instructions", "add the instructions")
+    raise MalformedPrompt("the prompt has no instructions", "add the instructions")
 
 
 class UnifiedPrompt(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
         if not isinstance(self.instructions, str):
             _raise_missing_instructions()
         if not isinstance(self.system_prompt, str | None):
-            raise MalformedPrompt("a system prompt that is not text", "use a text or None")
+            raise MalformedPrompt("the system prompt is not a string", "pass a string or None")
 
     def to_xml(self) -> str:
         """Render well-formed XML; `from_xml` restores the same prompt for any text."""
@@ -93,7 +93,7 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
         try:
             return read_value(json.loads(text), cls)
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
-            raise MalformedPrompt(f"not a prompt as JSON: {error}") from error
+            raise MalformedPrompt(f"not a valid JSON prompt: {error}") from error
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data of the published schema, without absent fields."""
@@ -194,7 +194,7 @@ class _PromptParser:
         try:
             self._parser.Parse(text.encode(), True)
         except (expat.ExpatError, UnicodeEncodeError) as error:
-            raise MalformedPrompt(f"not the XML of a prompt: {error}") from error
+            raise MalformedPrompt(f"not a valid XML prompt: {error}") from error
 
         if "instructions" not in self._fields:
             self._refuse("there are no instructions")
@@ -203,6 +203,7 @@ class _PromptParser:
         )
 
     def _handle_start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Check that an element is allowed here, and open it."""
         parent = self._open[-1] if self._open else ""
         if _PARENT.get(tag) != parent:
             self._refuse(
@@ -237,6 +238,7 @@ class _PromptParser:
             self._items.append(ContextItem(ItemType(tag), name, content))
 
     def _decode_element(self, tag: str, content: str) -> tuple[str | None, str]:
+        """Return name and content of an element with its escapes decoded."""
         attributes = dict(self._attributes)
         escaped = _ESCAPED_FORMS.get(attributes.pop("escaped", ""))
         if tag in tuple(ItemType):
@@ -258,5 +260,5 @@ class _PromptParser:
 
     def _refuse(self, what: str) -> NoReturn:
         raise MalformedPrompt(
-            f"not the XML of a prompt: {what} (line {self._parser.CurrentLineNumber})"
+            f"not a valid XML prompt: {what} (line {self._parser.CurrentLineNumber})"
         )

@@ -50,6 +50,7 @@ def measure_parts(prompt: UnifiedPrompt, agent_files: Collection[str]) -> list[P
 
 
 def _split_system_prompt(text: str) -> list[tuple[str, str, str]]:
+    """Split a system prompt at its headings into named parts."""
     found: list[tuple[str, str, str]] = []
     rest = text
     part = "template"

@@ -52,7 +52,7 @@ class RoleNeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentFileParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Titles of an agent file's sections that are left out, and how the critic's begins."""
+    """Titles of an agent file's sections to omit, and the first words of the critic's section."""
 
     left_out: tuple[str, ...]
     critic: str

@@ -40,6 +40,7 @@ def lint_template(phase: AgentPhase, template: str) -> list[Finding]:
 
 
 def _check_sections(template: str) -> Iterator[Finding]:
+    """Yield a finding for each required section that is missing."""
     if (
         "```" not in template
         and "~~~" not in template
@@ -67,6 +68,7 @@ def _iter_titles(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _check_placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
+    """Yield unknown placeholders, and required ones that are missing."""
     names: set[str] = set()
     for match in _BRACES.finditer(template):
         name = match[1]
@@ -95,6 +97,7 @@ def _describe_unknown_placeholder(name: str) -> tuple[str, str]:
 
 
 def _check_markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
+    """Yield verdicts that the template must mention or must not mention."""
     for verdict in Verdict:
         if verdict in ALLOWED_VERDICTS[phase]:
             if f"<review>{verdict}</review>" not in template:
@@ -110,6 +113,7 @@ def _check_markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
 
 
 def _check_task_markers(template: str) -> Iterator[Finding]:
+    """Yield findings about the task status markers of an implementer."""
     if (at := template.find("<review")) >= 0:
         yield Finding(
             _line_number_at(template, at),

@@ -87,6 +87,7 @@ def _find_tests(
 def _draft(
     id_: str, target: str, named: tuple[str, ...], files: Mapping[str, str]
 ) -> CurrentRequirement:
+    """Draft a requirement that a passing test shows."""
     bindings = [Binding("test", target, hash_target(target, files))]
     for one in named:
         bindings.append(Binding("code", one, hash_target(one, files)))

@@ -159,6 +159,7 @@ def _read_delta(
     listed: Mapping[str, Iterable[Scenario]],
     line: int,
 ) -> Delta:
+    """Read one change of a requirement from its annotation and text."""
     id_ = attributes.get("id", "")
     change = attributes["change"]
     capability = attributes.get("capability", "") or guess_capability(id_)
@@ -266,7 +267,7 @@ def _find_problem(
     if delta.change is Change.ADDED:
         if found:
             code = "exists"
-            message = f"it exists already in {found[0]}; choose another id, or state it as modified"
+            message = f"it already exists in {found[0]}; choose another id, or state it as modified"
     elif found is None:
         code, message = "unknown", "no current specification has it"
     elif delta.was and find_requirement(specs, delta.requirement.id):
@@ -446,7 +447,7 @@ def find_delta_conflicts(
                     code="conflict",
                     requirement=other.target,
                     message=f"{slug} changes this requirement too; whichever is merged second "
-                    "has to start from the other's text",
+                    "must start from the other's text",
                     current=f"({slug}, {other.change})\n{theirs}",
                     proposed=render_requirement(mine[other.target].requirement),
                 )

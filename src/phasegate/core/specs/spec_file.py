@@ -120,7 +120,7 @@ def parse_spec(text: str) -> CapabilitySpec:
 
     ids = Counter(one.id for one in blocks if isinstance(one, CurrentRequirement))
     if twice := [id_ for id_, times in ids.items() if times > 1]:
-        raise MalformedSpec(f"{', '.join(twice)} is there twice")
+        raise MalformedSpec(f"{', '.join(twice)} appears twice")
     return CapabilitySpec(tuple(blocks))
 
 
@@ -162,7 +162,7 @@ def find_prose_lines(text: str) -> frozenset[int]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a document, whatever ends them."""
+    """Return a document's lines, for any kind of line ending."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -224,6 +224,7 @@ def _find_blocks(lines: list[str], prose: frozenset[int]) -> Iterator[int]:
 
 
 def _read_requirement(heading: re.Match[str], lines: list[str]) -> CurrentRequirement:
+    """Read one requirement of a current specification."""
     priority = _PRIORITY.fullmatch(lines[0]) if lines else None
     body = lines[1:] if priority else lines
     text, bindings, scenarios = read_sections(body)

@@ -77,6 +77,7 @@ def _split_python(text: str) -> Iterator[TestBlock]:
 def _python_tests(
     body: Iterable[ast.stmt], prefix: str, text: str, *, is_skipped: bool
 ) -> Iterator[TestBlock]:
+    """Yield the tests of a module or class, with nested classes."""
     lines = text.splitlines()
     for node in body:
         if isinstance(node, ast.ClassDef):
@@ -114,6 +115,7 @@ def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
 
 
 def _split_javascript(text: str) -> Iterator[TestBlock]:
+    """Yield the tests of a JavaScript file."""
     for found in _JS_TEST.finditer(blank_comments(text)):
         end = find_closing(text, text.index("(", found.start()))
         source = text[found.start() : end]

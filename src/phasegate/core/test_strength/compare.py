@@ -80,7 +80,7 @@ def find_lost_tests(base: Outcomes, work: Outcomes) -> dict[str, str]:
         if (now is not None and now.is_failure) or after[function] >= before[function]:
             continue
         if now is None:
-            lost[name] = "is not run any more"
+            lost[name] = "is no longer run"
         else:
             lost[name] = f"is {now} now"
     return lost

@@ -329,6 +329,7 @@ _JOINED_LITERALS = re.compile(r"(['\"])\s*\+?\s*[rbf]?\1")
 
 
 def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFinding]:
+    """Yield added lines that weaken tests or recognise a test run."""
     is_config = is_runner_config(file.path) or is_mixed_config(file.path)
     signs: tuple[Sign, ...] = ()
     if not _is_prose(file.path):
@@ -465,6 +466,7 @@ def _compare_blocks(file: ChangedText) -> Iterator[StrengthFinding]:
 def _compare_assertions(
     file: ChangedText, before: TestBlock, after: TestBlock
 ) -> Iterator[StrengthFinding]:
+    """Yield a finding if a changed test asserts less than before."""
     gone = [*(Counter(before.assertions) - Counter(after.assertions)).elements()]
     new = [*(Counter(after.assertions) - Counter(before.assertions)).elements()]
     if not gone:

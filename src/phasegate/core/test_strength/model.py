@@ -66,7 +66,7 @@ class StrengthFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The name by which it is answered or accepted. It does not depend on the line."""
+        """The id that answers and acceptances refer to. It does not depend on the line number."""
         key = "\0".join((self.kind, self.path, self.detail or self.text))
         return f"E-{sha256(key.encode(errors='surrogateescape')).hexdigest()[:6]}"
 

@@ -93,6 +93,7 @@ def _parses(text: str) -> bool:
 
 
 def _alter_line(text: str, blanked: str, number: int, language: str) -> Iterator[Mutant]:
+    """Yield one mutant for each operator and constant of a line."""
     rows = text.split("\n")
     row = rows[number - 1]
     plain = blanked.split("\n")[number - 1]
@@ -117,6 +118,7 @@ def _alter_line(text: str, blanked: str, number: int, language: str) -> Iterator
 
 
 def _empty_python_bodies(text: str, lines: Collection[int]) -> Iterator[Mutant]:
+    """Yield mutants that return at the start of a changed function."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -56,7 +56,7 @@ def is_runner_config(path: str) -> bool:
 
 
 def is_mixed_config(path: str) -> bool:
-    """Return True for a file that configures a test runner or CI besides other things."""
+    """Return True for a file that configures a test runner or CI among other things."""
     return bool(_MIXED_CONFIG.search(path))
 
 

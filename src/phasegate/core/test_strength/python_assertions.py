@@ -59,7 +59,7 @@ def list_cases(function: Function) -> tuple[str, ...]:
 
 
 def _walk_scope(function: Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of the functions in it."""
+    """Yield a function's nodes, without the nodes of nested functions."""
     pending: list[ast.AST] = [*function.body]
     while pending:
         node = pending.pop()
@@ -114,7 +114,7 @@ def _list_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def _list_own(statement: ast.stmt) -> Iterator[str]:
-    """Yield the assertions of a statement itself, without those of its blocks."""
+    """Yield a statement's own assertions, without the assertions in its blocks."""
     if isinstance(statement, ast.Assert):
         if not _is_always_true(statement.test):
             yield ast.unparse(statement)

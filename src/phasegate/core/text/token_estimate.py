@@ -89,6 +89,7 @@ def _count_runs(raw: bytes, mask: bytes) -> int:
 
 
 def _classify_byte(byte: int) -> str:
+    """Return a byte's class, which determines its weight in the estimate."""
     if byte >= 0xF0:
         return "M"
     if byte >= 0x80:

@@ -56,6 +56,7 @@ def is_version_allowed(version_range: str, version: tuple[int, int]) -> bool:
 
 
 def _satisfies_bound(part: str, version: tuple[int, int]) -> bool:
+    """Return whether a version satisfies one bound such as `>=3.8` or `^18`."""
     match = _VERSION_BOUND.match(part)
     if match is None:
         return True

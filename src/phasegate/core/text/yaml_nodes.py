@@ -174,7 +174,7 @@ class FieldReader:
         )
 
     def report_unknown_keys(self, ignored: Iterable[str] = ()) -> None:
-        """Record every key that was not read, with the one that was probably meant."""
+        """Record every key that was not read, and suggest the closest known key."""
         for key in sorted(self._entries.values.keys() - set(self._keys_read) - set(ignored)):
             suggestion = suggest_closest(key, self._keys_read)
             message = f"{quote_text(self._prefix + key)} is not a key here{suggestion}"
@@ -185,6 +185,7 @@ class FieldReader:
         return self._entries.values.get(key)
 
     def _find_line(self, key: str, value: str | None) -> int:
+        """Return the line of a key, or of one value in its list."""
         top, _, rest = key.partition(".")
         node = self._entries.values.get(top)
         if rest and isinstance(node, YamlMapping):

@@ -295,6 +295,7 @@ def _refuse(workflow: Workflow, verb: str, why: str = "") -> Refusal:
 
 
 def _phase_status(workflow: Workflow, position: int) -> str:
+    """Return "completed", "in_progress" or "pending" for a phase."""
     if position < workflow.index:
         return "completed"
     if position > workflow.index:

@@ -131,7 +131,7 @@ def prove_acceptance_tests(branch: FeatureBranch, commit: str) -> AcceptanceSeal
         if len(outcomes) > 1:
             problems.append(f"{id_} is not deterministic: {', '.join(sorted(outcomes))}")
         elif "passed" in outcomes:
-            problems.append(f"{id_} already passes without the feature, so it shows nothing")
+            problems.append(f"{id_} already passes without the feature, so it proves nothing")
         elif "skipped" in outcomes:
             problems.append(f"{id_} is skipped")
     if problems:
@@ -146,7 +146,7 @@ def prove_acceptance_tests(branch: FeatureBranch, commit: str) -> AcceptanceSeal
 
 
 def check_sealed_tests(checker: PackageChecker, commit: str, sealed: SealedTests) -> SealedResult:
-    """Run the sealed tests on a commit; those of the due requirements must pass."""
+    """Run the sealed tests on a commit; the tests of the due requirements must pass."""
     seal = sealed.seal
     rows: tuple[RequirementRow, ...] = ()
     problems = list(_find_tampering(checker, commit, seal))
@@ -211,6 +211,7 @@ def _find_tampering(checker: PackageChecker, commit: str, seal: AcceptanceSeal) 
 def _list_rows(
     seal: AcceptanceSeal, tree: str, outcomes: Mapping[str, str]
 ) -> Iterator[RequirementRow]:
+    """Yield the outcome of each requirement's sealed tests."""
     for name, tests in seal.tests.items():
         found = {find_test_outcome(id_, outcomes) for id_ in tests}
         yield RequirementRow(
@@ -257,7 +258,7 @@ def _run_tests(
             return f"the acceptance tests could not be run: {excerpt}"
         mac = hmac.digest(nonce.encode(), signed.report.encode(), "sha256").hex()
         if not hmac.compare_digest(mac, signed.mac):
-            return "the report of the acceptance tests was written by the code under test"
+            return "the code under test wrote the acceptance test report"
         if report.changed:
             return f"the code under test changed the test runner: {', '.join(report.changed[:5])}"
         reports.append(report)

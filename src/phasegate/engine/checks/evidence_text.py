@@ -79,6 +79,7 @@ def _list_finding_lines(check: CheckResult) -> Iterator[str]:
 
 
 def _list_command_facts(check: CheckResult) -> Iterator[str]:
+    """Yield what a check ran, which tests it counted and where its log is."""
     if check.argv:
         status = "" if check.exit_status is None else f", exit status {check.exit_status}"
         yield f"ran `{check.argv[-1]}`{status}"

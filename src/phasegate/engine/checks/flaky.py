@@ -125,6 +125,7 @@ def _get_file(test: str) -> str:
 def _run_on_base(
     suspects: list[FlakyTest], make_base_runner: Callable[[], PlanRunner]
 ) -> list[FlakyTest]:
+    """Run suspected tests alone on the base, and add the counts."""
     runner = make_base_runner()
     names = tuple(one.test for one in suspects)
     counts = runner.count_alone(names, RERUNS_ALONE)

@@ -99,6 +99,7 @@ class KnownChecks:
         )
 
     def _find_modified_files(self, runner: PlanRunner) -> list[str]:
+        """Return the files that a command changed, except coverage reports and lock files."""
         prefix = f"{self._plan.root}/" if self._plan.root else ""
         blobs = {
             path.removeprefix(prefix): blob
@@ -120,6 +121,7 @@ class KnownChecks:
             return None
 
     def _make_key(self, purpose: str) -> str:
+        """Hash everything that can affect the result of a check."""
         plan = self._plan
         tree = hash_code_tree(
             self._project, self._commit, with_changelog=purpose not in _WITHOUT_CHANGELOG

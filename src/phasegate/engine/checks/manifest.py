@@ -97,6 +97,7 @@ class PackageChecker(NamedTuple):
         return Evidence((*evidence.checks, check)), report
 
     def _gather_evidence(self, commit: str) -> tuple[Evidence, list[RootPlan]]:
+        """Check a commit in all roots of the package; return evidence and plans."""
         base = self._base
         self.refuse_unusable_base()
         baselines = {report.root: report.baseline for report in base.get_reports()}
@@ -303,6 +304,7 @@ class PackageChecker(NamedTuple):
         ]
 
     def _describe_work(self, commit: str) -> HarvestedWork:
+        """Describe the changes of a commit for the manifest."""
         repository = self.project.repository
         commits = commits_between(repository, self.start, commit)
         changes = diff_trees(repository.place(), self.start, commit)
@@ -366,7 +368,7 @@ def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterat
 
 
 def _select_purposes(plan: CommandPlan, purposes: Collection[str]) -> list[str]:
-    """Leave out what the plan does not ask for: coverage without a threshold."""
+    """Drop checks that the plan does not request, such as coverage without a threshold."""
     asked = get_requested_purposes(plan)
     return [purpose for purpose in purposes if purpose in asked]
 

@@ -152,7 +152,7 @@ def sum_durations_s(evidence: Evidence) -> dict[str, float]:
 
 
 def _summarize_results(evidence: Evidence) -> dict[str, bool]:
-    """Return whether each requested check passed. A passed setup is left out: it proves nothing."""
+    """Return whether each requested check passed, without a passed setup: it proves nothing."""
     failed = {check.name for check in evidence.failures}
     return {
         check.name: check.name not in failed

@@ -52,6 +52,7 @@ def _make_plan(
     at_start: DetectedRoot | None,
     at_commit: DetectedRoot | None,
 ) -> CheckPlan:
+    """Plan the checks of a root from detection, configuration and package."""
     # The commands of the current commit override those of the start
     projects = [found.detected for found in (at_start, at_commit) if found and found.detected]
     detected = projects[-1] if projects else None

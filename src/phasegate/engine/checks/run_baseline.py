@@ -303,7 +303,7 @@ class BaseTree:
         return make_cache_key("\n".join([*parts, *self._list_environment(commit)]), plans[0])
 
     def _list_environment(self, commit: str) -> tuple[str, ...]:
-        """Return the conditions besides the tree that influence the results of setups and checks.
+        """Return everything except the tree that can influence setup and check results.
 
         These are the sandbox level and the missing submodules.
         """
@@ -339,6 +339,7 @@ class BaseTree:
     def _get_report(
         self, planned: CheckPlan, on_command: OnCommand | None, *, force: bool
     ) -> BaselineReport:
+        """Return the baseline report of a root, from the cache unless `force` is set."""
         plan = replace(planned.plan, code=())
         planned = planned._replace(plan=plan)
         tree = hash_code_tree(self.project, self.start)
@@ -418,6 +419,7 @@ class BaseTree:
     def _make_report(
         self, planned: CheckPlan, room: Path, on_command: OnCommand | None, *, force: bool
     ) -> BaselineReport:
+        """Run setup and checks on an export of the base, and store the report."""
         name = room.name.removeprefix("base-")
         logs = self.project.location.data_folder / "checks" / f"{self.start[:12]}-{name}"
         for folder in (room, logs):
@@ -510,6 +512,7 @@ def _build_report(
     logs: Path | None,
     extra_notes: tuple[str, ...],
 ) -> BaselineReport:
+    """Build the baseline report from the results of its commands."""
     detected = planned.detected
     plan = planned.plan
     setup = setup_result.candidate if setup_result else None
@@ -635,6 +638,7 @@ def _name_config_table(report: BaselineReport) -> str:
 def _make_base_error(
     report: BaselineReport, check: CheckResult, hint: str
 ) -> EnvironmentUnavailable:
+    """Create the error for a check that fails on the base, with its last lines."""
     problem = f"{check.name} fails on the base: {check.summary}"
     if check.fault is Fault.NETWORK:
         problem = "the setup could not reach the network, so nothing was tested"

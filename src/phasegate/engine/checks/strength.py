@@ -147,6 +147,7 @@ class StrengthMeasurement(NamedTuple):
     def _measure_root(
         self, root: RootPlan, check: CheckResult, changed: Sequence[ChangedContent]
     ) -> StrengthReport:
+        """Compare the tests of a root with those of the base in a new checkout."""
         assert check.tests is not None
         checkout = self.folder / "strength"
         if checkout.exists():
@@ -186,6 +187,7 @@ class StrengthMeasurement(NamedTuple):
         )
 
     def _collect_facts(self) -> PackagePlanFacts:
+        """Collect what the plan says about the tests of the package."""
         scope = self.package.build_scope()
         can_write_tests = (
             bool(self.package.deliverables.tests)
@@ -267,6 +269,7 @@ def _read_stored(path: Path) -> StrengthReport | None:
 def _join_reports(
     signs: Sequence[StrengthFinding], reports: Sequence[StrengthReport]
 ) -> StrengthReport:
+    """Join the reports of all roots and the findings of the scan."""
     return StrengthReport(
         findings=sort_findings((*signs, *(one for report in reports for one in report.findings))),
         requirements=tuple(row for report in reports for row in report.requirements),

@@ -59,7 +59,7 @@ def compute_impact(
     planned = read_planned_packages(reader, slug)
     if planned and TASKS_FILE not in documents:
         raise StateConflict(
-            f"{slug} has packages that were written by hand, which cannot be planned again",
+            f"{slug} has manually written packages, which cannot be replanned",
             "edit the package, or go back: phasegate back PHASE WHY",
         )
 
@@ -131,7 +131,7 @@ def amend_requirement(
 
 
 def _unseal(reader: RecordReader, slug: str, id_: str) -> tuple[NewEvent, ...]:
-    """Return the seal of the acceptance tests without those of a requirement."""
+    """Return the acceptance seal without one requirement's tests."""
     seal = _read_seal(reader, slug)
     if seal is None or id_ not in seal.tests:
         return ()
@@ -158,6 +158,7 @@ def _read_revision(branch: FeatureBranch, reader: RecordReader, id_: str) -> str
 
 
 def _amend_document(branch: FeatureBranch, revision: str, id_: str, text: str) -> AmendedSpec:
+    """Return spec.md with the new text of a requirement; raise if there is none."""
     blob = branch.list_documents().get(SPEC_FILE)
     texts = branch.read_documents({SPEC_FILE: blob}) if blob else {}
     if not text.strip():

@@ -32,6 +32,7 @@ def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
 
 
 def _start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
+    """Start a workflow for each labelled issue without one; return the slugs."""
     workflows = project.config.forge.issue_workflows
     forge = open_forge(project).forge
     started = []

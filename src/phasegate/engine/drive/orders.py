@@ -98,9 +98,7 @@ def start_workflow(
 
     plan = tuple(_plan_phase(project, key, phases) for key in phases)
     if sum(phase.work is PhaseWork.PACKAGES for phase in plan) > 1:
-        raise ConfigError(
-            f"{type_} has two phases of work packages", "keep one of them in its phases"
-        )
+        raise ConfigError(f"{type_} has two work package phases", "keep one of them")
 
     agents = list_known_agents(project) if runs_elsewhere else find_startable_agents(project)
     _choose_agents(project, plan, agent, agents)
@@ -282,7 +280,7 @@ def describe_workload(feature: Feature) -> str:
 
 
 def _count_least_runs(feature: Feature) -> int:
-    """Count the agent runs besides those of the packages: a small change, without revisions."""
+    """Return the minimum number of agent runs outside the packages: no revision, smallest plan."""
     plan = feature.plan
     if feature.fits_size:
         # Green commands need no reviewer, and a single package is reviewed once
@@ -333,6 +331,7 @@ def _record_order(journal: FeatureJournal, event: AnyFeatureEvent) -> Feature:
 
 
 def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the phases and the noun of a workflow type."""
     own = project.config.workflows.get(type_)
     if own is not None:
         return own.phases, own.noun
@@ -380,6 +379,7 @@ def _choose_agents(
     agent: str | None,
     available: Mapping[str, AgentSettings],
 ) -> Mapping[str, AgentSettings]:
+    """Choose an agent for every role of the plan."""
     roles = {
         PhaseWork.PLANNING: ("plan", "challenge"),
         PhaseWork.PACKAGES: ("implement", "review"),

@@ -233,6 +233,7 @@ def _list_contestants(context: DriverContext, default_agent: NamedAgent) -> tupl
 
 
 def _make_report(planned: PlannedPackage, run: PackageRun) -> PackageReport:
+    """Create the report of a package from its state."""
     package = planned.package
     return PackageReport(
         package=package.work_package_id,
@@ -271,6 +272,7 @@ class _ProgressReporter:
     def on_transitions(
         self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]]
     ) -> None:
+        """Report the lines and state changes of recorded steps."""
         for before, event, after in transitions:
             if line := render_package_event(self._name, event):
                 self._report_line(line)
@@ -285,6 +287,7 @@ class _ProgressReporter:
         self._report_line(f"{self._name}: {text}")
 
     def on_agents_changed(self, agents: tuple[str, ...]) -> None:
+        """Report which agents are running now."""
         self._agents = agents
         run = self.run
         self._report_progress(

@@ -137,6 +137,7 @@ def _make_receipt(project: Project, record: RecordReader, feature: Feature) -> W
 def _build_statement(
     project: Project, record: RecordReader, feature: Feature, receipt: WrittenReceipt
 ) -> bytes:
+    """Build the signed statement of a merge from its recorded events."""
     slug = feature.workflow.feature
     repository = project.repository
     facts = _Facts(record.jobs(slug))
@@ -245,6 +246,7 @@ class _Facts:
             self._add_order(recorded.ts, "", event)
 
     def _add_package_step(self, ts: str, package: str, event: AnyPackageEvent) -> None:
+        """Add what a step says about a package: checks, verdict or order."""
         if isinstance(event, PackageJobStarted) and event.role == "review":
             self._reviewers[package] = event.agent
         elif isinstance(event, Validated):
@@ -295,6 +297,7 @@ def _describe_command(at: str, fields: Mapping[str, TrailValue]) -> Json:
 
 
 def _describe_job(job: JobRow, templates: Mapping[str, str]) -> Json:
+    """Return the fields of an agent run in a receipt."""
     return {
         "id": job.id,
         "agent": job.agent,

@@ -31,7 +31,7 @@ _MAX_SHOWN_PATHS = 5
 
 
 def describe_cleared_blocker(project: Project, record: RecordReader, feature: Feature) -> str:
-    """Return how the blocker of a feature was cleared; empty if it still holds."""
+    """Return how a feature's blocker was cleared; empty if it still applies."""
     workflow = feature.workflow
     if workflow.stage is not Stage.BLOCKED:
         return ""
@@ -70,6 +70,7 @@ def _last_feature_event(record: RecordReader, slug: str) -> AnyFeatureEvent | No
 
 
 def _describe_cleared_package(record: RecordReader, slug: str, package: str) -> str:
+    """Say why a blocked package can be tried again; empty if it cannot."""
     if was_path_allowed(record, slug, package):
         return _PATH_ALLOWED
 

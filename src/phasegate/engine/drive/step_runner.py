@@ -159,6 +159,7 @@ class StepRunner(Generic[S, E]):
             raise
 
     def _run_agents_in_pool(self, pool: JobPool) -> None:
+        """Run the agents of the due step in parallel, and record each end."""
         due = self._journal.due_step
         while self._journal.due_step == due or pool.running:
             self.raise_if_stopped()
@@ -227,6 +228,7 @@ class StepRunner(Generic[S, E]):
         return None
 
     def _start_job(self, pool: JobPool, request: AgentRequest, agent: NamedAgent) -> None:
+        """Admit a job, record its start, and submit it to the pool."""
         context = self._context
         job = self._clock.new_id()
         assigned = self._steps.assign_job(

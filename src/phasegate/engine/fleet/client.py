@@ -97,7 +97,7 @@ class ResumedFeature(NamedTuple):
 
 
 class ServerAccess(NamedTuple):
-    """How to prove who we are to the Temporal server, and how to check who it is."""
+    """Credentials for the Temporal server, and the certificate that verifies it."""
 
     tls: TLSConfig | bool
     api_key: str | None = None
@@ -116,7 +116,7 @@ def read_server_access(
         if not api_key:
             raise EnvironmentUnavailable(
                 f"{fleet.api_key_env} is not set",
-                f"this variable must contain the API key of {fleet.address}",
+                f"set this variable to the API key of {fleet.address}",
             )
 
     files = [

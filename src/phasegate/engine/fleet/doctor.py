@@ -44,6 +44,7 @@ def run_fleet_checks(folder: Path) -> tuple[FleetCheck, ...]:
 
 
 def _iter_checks(project: Project) -> Iterator[FleetCheck]:
+    """Yield the result of each check of this machine, then of each agent."""
     for check in (_packages, _server, _bucket, _remote, _repository, _sandbox):
         name = check.__name__.strip("_")
         try:
@@ -127,16 +128,17 @@ def _repository(project: Project) -> str:
     """Check that remote, clone and bucket belong to the same repository."""
     id_ = find_registered_id(project)
     if not id_:
-        return "has no id yet: the first worker or run makes one"
+        return "has no id yet: the first worker or run creates one"
 
     address = open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S).address
     return f"{id_[:12]}, with its record in {address}"
 
 
 def _sandbox(project: Project) -> str:
+    """Return the available sandbox level; raise if the wanted one does not work."""
     wanted = project.config.run.sandbox.value
     if wanted == SandboxLevel.NONE.value:
-        return 'off, as sandbox = "none" in [run] says'
+        return 'off, because of sandbox = "none" in [run]'
 
     levels = [
         level

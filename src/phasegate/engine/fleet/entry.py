@@ -108,6 +108,6 @@ def require_temporal() -> None:
         import temporalio  # noqa: F401 - only to check that it is installed
     except ImportError as error:
         raise EnvironmentUnavailable(
-            "a fleet needs packages that are not installed",
+            "the fleet needs packages that are not installed",
             "in a checkout of Phasegate: pip install '.[fleet]'",
         ) from error

@@ -73,7 +73,10 @@ def temporal_command(program: str, folder: Path, port: int) -> list[str]:
 
 
 def s3_command(program: str, folder: Path, port: int, keys: tuple[str, str]) -> list[str]:
-    """Return the command of SeaweedFS: all components in one process, with one key pair."""
+    """Prepare `folder` for SeaweedFS, and return its command: one process, one key pair.
+
+    Creates the data folder and writes `s3.json` with the keys, which the command reads.
+    """
     make_folder(folder / "data")
     allowed = {"accessKey": keys[0], "secretKey": keys[1]}
     identity = {
@@ -104,7 +107,7 @@ def find_server_program(name: str, package: str) -> str:
     program = str(beside_python) if beside_python.is_file() else shutil.which(name)
     if not program:
         raise EnvironmentUnavailable(
-            f"{name} is not installed", f"for a trial: pip install {package}"
+            f"{name} is not installed", f"install it for a trial: pip install {package}"
         )
 
     return program

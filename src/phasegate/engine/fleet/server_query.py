@@ -38,7 +38,7 @@ WorkersByFeature = dict[str, tuple[str, str]]
 
 
 class ServerState(NamedTuple):
-    """What the server knows of a fleet: who runs which feature, waiting queues, all workers."""
+    """The server's view of a fleet: workers by feature, waiting queues, all workers."""
 
     running: WorkersByFeature
     unserved: tuple[UnservedQueue, ...]
@@ -67,6 +67,7 @@ async def query_fleet_state(project: Project) -> ServerState:
 
 
 async def _describe_fleet(project: Project) -> ServerState:
+    """Ask the Temporal server for the workers and queues of running features."""
     client = await connect_to_temporal(project)
     prefix = f"{fleet_queue_name(project)} "
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
@@ -190,7 +191,7 @@ def _explain_refusal(refused: Failure, scheduled: str) -> tuple[str, str]:
 
 
 async def _find_stuck_queues(client: Client, waits: set[QueueWait]) -> AsyncIterator[UnservedQueue]:
-    """Yield, per reason, the queues whose waiting features no worker takes.
+    """Yield, per reason, the queues with waiting features that no worker accepts.
 
     A queue may have no worker, or only workers that are busy or refuse (`why`).
 

@@ -124,6 +124,7 @@ class FeatureWorkflow:
 
     @workflow.run
     async def run(self, order: FleetRunRequest) -> Stage:
+        """Run the steps of a feature until it ends or waits for the user."""
         claim = order.claim or await self._await_claim(order, AdoptionRequest(order.slug))
         progress = await self._read_progress(order)
         is_first = order.claim is None

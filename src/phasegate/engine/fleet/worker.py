@@ -198,7 +198,7 @@ class FleetWorker:
                 needs = ", ".join(adoption.needs) or "an agent"
                 missing = ", ".join(sorted(lacking)) or "any"
                 raise ApplicationError(
-                    f"one worker must have {needs}, and {self._name} does not have {missing}",
+                    f"one worker must have {needs}, and {self._name} lacks {missing}",
                     since,
                     type=LACKING,
                 )
@@ -394,6 +394,7 @@ class FleetWorker:
 
     @contextmanager
     def _open_record(self) -> Iterator[tuple[Project, BucketStore, BucketTrailWriter]]:
+        """Open the fleet's record and a trail writer while the context lasts."""
         project = open_project(self._root)
         bucket = open_fleet_bucket(project, stop=self._is_ending)
         project = project._replace(document_store=BucketDocumentStore(bucket))
@@ -435,6 +436,7 @@ class FleetWorker:
         handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
 
         def beat() -> None:
+            """Send heartbeats until the activity ends; stop it if the server gave it up."""
             answered_s = monotonic()
             while not ended.wait(interval_s):
                 activity.heartbeat()
@@ -523,7 +525,7 @@ def _poll_forge(context: DriverContext, order: StepRequest) -> tuple[Feature, fl
 
 
 def _required_agents(project: Project, feature: Feature, order: StepRequest) -> set[str]:
-    """Return the agents that a step needs: of those available here, else of those configured."""
+    """Return the agents that a step needs, from the available or else the configured ones."""
     step_roles = (
         ("implement", "review") if order.step is Step.PACKAGES else (ROLE_BY_STEP.get(order.step),)
     )
@@ -648,6 +650,7 @@ async def _shut_down(
 async def _start_queue_workers(
     project: Project, client: Client, worker: FleetWorker, stack: AsyncExitStack
 ) -> list[Worker]:
+    """Start a worker for each queue that this machine serves."""
     queue = fleet_queue_name(project)
     max_features = project.config.fleet.features_per_worker
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")

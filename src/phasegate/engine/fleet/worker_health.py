@@ -23,6 +23,7 @@ def serve_health(address: str, read_metrics: Callable[[], WorkerMetrics]) -> Ite
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            """Serve /healthz and /metrics."""
             metrics = read_metrics()
             status = HTTPStatus.OK
             if self.path == "/metrics":

@@ -175,6 +175,7 @@ def _find_task_problem(assigned: JobAssignment, end: JobEnd) -> str:
 
 
 def _classify_rate_limit(end: JobEnd, wait: RateLimitWait) -> JobEnd:
+    """Return the end of a rate-limited job: it waits, or it has failed."""
     until = datetime.fromtimestamp(wait.retry_at_s).astimezone().isoformat(timespec="seconds")
     reason = f"{end.reason}; rate-limited until {until}"
 

@@ -60,6 +60,7 @@ def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str,
 def _assemble_prompt(
     project: Project, assigned: JobAssignment, harness: Harness
 ) -> AssembledPrompt:
+    """Assemble the prompt of a job from its template and context."""
     template = assigned.settings.template or harness.row.template
     project_file, templates = choose_prompt_files(project.config, project.trust, project.root)
     request = PromptRequest(

@@ -54,6 +54,7 @@ class LiveTrail:
         self.blockers: set[str] = set()
 
     def __call__(self, event: AgentEvent) -> None:
+        """Write an agent event to the trail; a command waits for its result."""
         if event.kind is EventKind.COMMAND and not event.failed:
             self.flush_command()
             self._pending_command = _StartedCommand(event, self._clock_s())

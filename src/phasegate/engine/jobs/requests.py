@@ -67,6 +67,7 @@ def make_request_handler(  # noqa: C901 - a table
     requests = _FeatureRequests(project, store, feature, work)
 
     def handle(request: SpoolRequest) -> SpoolAnswer:  # noqa: C901 - a table
+        """Answer a request of the job; refuse other features."""
         slug = getattr(request, "feature_slug", None)
         if slug not in (None, feature):
             return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
@@ -115,7 +116,7 @@ class _FeatureRequests:
     def show_next(self, request: NextRequest) -> SpoolAnswer:
         if request.event is not None and (request.phase is not None or request.event not in EVENTS):
             raise ConfigError(
-                "--event is one of " + ", ".join(EVENTS), "it cannot be combined with --phase"
+                "--event must be one of " + ", ".join(EVENTS), "it cannot be combined with --phase"
             )
 
         block = next_steps(

@@ -311,6 +311,7 @@ def _log_requests(trail: JobTrail, handler: SpoolRequestHandler) -> SpoolRequest
     """Wrap a request handler so that every request of the agent is logged in the trail at once."""
 
     def handle_and_log(request: SpoolRequest) -> SpoolAnswer:
+        """Answer a request and write an artifact or command to the trail."""
         answer = handler(request)
         if isinstance(request, ArtifactWriteRequest) and answer.exit_status == 0:
             data = request.content.encode()
@@ -419,6 +420,7 @@ def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, pr
 
 
 def _make_end_row(project: Project, started: JobRow, ended: JobEnd, prompt: Path) -> NewEvent:
+    """Create the event that records the end of a job."""
     usage = ended.usage or Usage()
     row = started._replace(
         ended=project.now(),

@@ -93,6 +93,7 @@ def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
 
 
 def _check_caps(project: Project, record: RecordReader, feature: str) -> CapReached | None:
+    """Return the spending limit that is reached; None if there is none."""
     limits = project.config.limits
     caps = SpendingCaps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
     reached = find_reached_cap(caps, record.total_spent(feature), record.total_spent())
@@ -107,6 +108,7 @@ def _check_caps(project: Project, record: RecordReader, feature: str) -> CapReac
 
 
 def _make_started_row(project: Project, assigned: JobAssignment) -> JobRow:
+    """Create the row of a job that starts now."""
     return JobRow(
         feature=assigned.feature,
         id=assigned.job_id,

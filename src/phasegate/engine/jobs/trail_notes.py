@@ -166,6 +166,7 @@ def make_check_entries(
 
 
 def _check_fields(check: CheckResult) -> Iterator[tuple[str, TrailValue]]:
+    """Yield the trail fields of a check."""
     yield "check", check.name
     if check.root:
         yield "root", check.root

@@ -147,6 +147,7 @@ def write_feature_view(project: Project, reader: RecordReader, feature: Feature)
 
 
 def _make_gate_row(feature: Feature, event: GateChecked, number: int, ts: str) -> GateRow:
+    """Create the row of a gate check from its event."""
     result = evaluate_phase_gate(feature, event)
     workflow = feature.workflow
     reasons = "\n".join(result.reasons)

@@ -217,6 +217,7 @@ class PackageUnit:
         return DueStep(self._phase, state.step, state.round)
 
     def _make_row(self, run: PackageRun, ts: str) -> PackageRow:
+        """Create the row that the views read for a package."""
         is_blocked = run.state is PackageState.BLOCKED
         return PackageRow(
             feature=self.slug,

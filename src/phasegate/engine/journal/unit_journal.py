@@ -201,6 +201,7 @@ class UnitJournal(Generic[S, E]):
     def _make_timing(
         self, now_s: float, command_durations_s: Mapping[str, float] | None = None
     ) -> list[NewEvent]:
+        """Return the event with the duration of the step; empty if none is timed."""
         if self._timed_step is None:
             return []
 

@@ -80,6 +80,7 @@ def send_notification(project: Project, notification: Notification) -> tuple[Del
 
 
 def _run_delivery(failures: dict[str, str], name: str, deliver: Callable[[], None]) -> None:
+    """Run a delivery, and store its error, or an empty text, under its name."""
     try:
         deliver()
     except HTTPError as error:
@@ -123,6 +124,7 @@ def _make_deliveries(
 
 
 def _run_command(project: Project, command: Iterable[str], notification: Notification) -> None:
+    """Run the notification command with the notification as JSON on stdin."""
     data = msgspec.json.encode(notification)
     done = run_program(
         [*command],
@@ -162,6 +164,8 @@ def _make_poster(
 def _make_mailer(
     notify: NotifySettings, receiver: str, notification: Notification
 ) -> Callable[[], None]:
+    """Return a function that sends the notification by mail."""
+
     def mail() -> None:
         message = EmailMessage()
         message["From"] = notify.mail_from or f"phasegate@{socket.gethostname()}"

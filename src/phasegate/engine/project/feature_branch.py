@@ -36,7 +36,7 @@ class FeatureBranch(NamedTuple):
 
     @property
     def document_path(self) -> str:
-        """The path at which the feature's one document is merged."""
+        """The path of the feature's single document in the base after the merge."""
         config = self.project.config
         return config.deliver.document.replace("{slug}", self.slug).replace(
             "{features}", config.paths.features
@@ -138,6 +138,7 @@ class FeatureBranch(NamedTuple):
         return {path: data for path, data in files.items() if blobs.get(path) != ids[path]}
 
     def _write_commit(self, head: str, files: Mapping[str, bytes | None], message: str) -> str:
+        """Write a commit with changed files on top of `head`; return its id."""
         repository = self.project.repository
         signature = self.project.make_signature()
         write_blobs(repository, (data for data in files.values() if data is not None))

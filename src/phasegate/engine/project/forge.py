@@ -133,7 +133,7 @@ def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress, remo
     if token_variable:
         raise EnvironmentUnavailable(
             f"{token_variable} is not set",
-            "token_env in [forge] says that it contains the token of the forge",
+            "token_env in [forge] names it: set it to the forge's token",
         )
 
     token = read_credential(address.url) or _read_token_from_program(row, address)
@@ -151,11 +151,12 @@ def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress, remo
 
 def _validate_token(value: str, source: str) -> str:
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise EnvironmentUnavailable(f"{source} has no valid token", "set it again")
+        raise EnvironmentUnavailable(f"{source} has no valid token", "set a new token")
     return value
 
 
 def _read_token_from_program(row: ForgeSpec, address: ForgeAddress) -> str:
+    """Return the token that a program such as `gh` prints; empty if none."""
     if not row.token_command:
         return ""
 

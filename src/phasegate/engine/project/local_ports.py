@@ -88,6 +88,7 @@ class FileDocumentStore:
             ) from error
 
     def get(self, digest: str) -> bytes:
+        """Return a document; raise StateConflict if it is missing or was changed."""
         path = self._path(digest)
         try:
             data = path.read_bytes()

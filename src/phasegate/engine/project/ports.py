@@ -112,7 +112,7 @@ class Refs(Protocol):
     """The branches, as shared by all machines."""
 
     def fetch(self, *branches: str) -> Mapping[str, str]:
-        """Return the commits of these branches; missing branches are left out."""
+        """Return the commits of these branches, without the missing ones."""
 
     def move(self, branch: str, old: str, new: str) -> bool:
         """Move a branch by compare-and-swap; return False if it was not at `old`."""

@@ -20,7 +20,7 @@ def get_sandbox_level(project: Project) -> SandboxLevel | None:
         if sandbox is SandboxMode.NONE:
             raise EnvironmentUnavailable(
                 "`sandbox` in [run] is none, and you have not accepted this repository",
-                "look at it and accept it with `phasegate trust`, or use another level",
+                "review and accept it with `phasegate trust`, or use another level",
             )
 
         support = probe_level(SandboxLevel.WORKTREE)
@@ -28,7 +28,7 @@ def get_sandbox_level(project: Project) -> SandboxLevel | None:
             raise EnvironmentUnavailable(
                 f"no sandbox is available ({support.problem}), and you have not accepted this"
                 " repository",
-                "look at it and accept it with `phasegate trust`, or install bubblewrap",
+                "review and accept it with `phasegate trust`, or install bubblewrap",
             )
 
     if sandbox is SandboxMode.AUTO:

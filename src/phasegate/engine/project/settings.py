@@ -43,7 +43,7 @@ def load_settings(folder: Path, flags: Mapping[str, str] | None = None) -> Effec
 
 
 class RepositoryTrust(NamedTuple):
-    """What a repository asks for, and what of it the user has accepted."""
+    """A repository's requests, and the subset that the user has accepted."""
 
     root: Path
     trust: Trust

@@ -228,6 +228,7 @@ def build_comparison_job(
 def _comparison_pieces(
     workspace: PackageWorkspace, run: PackageRun, start: str, folder: Path
 ) -> Iterator[ContextPiece]:
+    """Yield the context for comparing attempts: documents, diffs and evidence."""
     tasks = read_package_tasks(workspace, start)
     yield core_piece(workspace, tasks, workspace.package.file_scope, {}, is_review=True)
     documents = read_context_documents(
@@ -252,6 +253,7 @@ def _package_template_values(
     share: AgentShare | None,
     pieces: Sequence[ContextPiece],
 ) -> dict[str, str]:
+    """Return the template values for a job of a package."""
     package = workspace.package
     notes = [*_reason_notes(request, pieces)]
     if workspace.acceptance and request.role == "implement":
@@ -566,6 +568,7 @@ def _phase_template_values(
     request: AgentRequest,
     pieces: Sequence[ContextPiece],
 ) -> Mapping[str, str]:
+    """Return the template values for a job of a phase."""
     phase = feature.phase.key
     kind = "of_commands" if feature.phase.work is PhaseWork.COMMANDS else "whole_feature"
 

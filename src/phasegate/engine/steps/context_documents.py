@@ -105,7 +105,7 @@ def read_agent_pages(
 
 
 def select_feature_documents(texts: Mapping[str, str]) -> tuple[ContextDocument, ...]:
-    """Select those of a feature's documents that an agent is given, in the order of the phases."""
+    """Select the feature documents that an agent receives, in the order of the phases."""
     names = sorted(filter(_is_feature_document, texts), key=order_of_document)
     return tuple(_select_documents({name: texts[name] for name in names}, Path(), by_name=True))
 

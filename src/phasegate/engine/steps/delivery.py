@@ -164,6 +164,7 @@ def _rewrite(
     known: Mapping[str, str],
     specs: Iterable[str],
 ) -> Delivery | NotMerged:
+    """Rewrite the feature's commits for the merge, or return why they are not merged."""
     repository = branch.project.repository
     path = branch.document_path
     is_foreign = not path.startswith(f"{branch.folder}/") and find_path(repository, start, path)

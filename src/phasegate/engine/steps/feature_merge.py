@@ -199,6 +199,7 @@ def _run_merge_checks(
     notes: TrailNoteBuilder,
     acceptance: SealedTests | None,
 ) -> Evidence:
+    """Run the checks on the merge, and store the evidence."""
     project = branch.project
     evidence = check_merge(project, branch.slug, base, commit, acceptance)
     document = project.document_store.put(describe_evidence(evidence).encode())

@@ -146,7 +146,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         return notices
 
     def _check_reviewed(self) -> NotMerged | None:
-        """Refuse changes after the last reviewed commit, except those of the archive phase."""
+        """Refuse changes after the last reviewed commit, except changes by the archive phase."""
         target = self.target
         head = self._branch.read_head()
         changed_later = self._branch.list_changes_since(
@@ -236,6 +236,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
     # --- body
 
     def render_body(self) -> str:
+        """Render the description of the feature's pull request."""
         feature = self._feature
         spent = self._context.spent
         commits = self._package_commits()

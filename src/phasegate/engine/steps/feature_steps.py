@@ -103,6 +103,7 @@ class FeatureSteps:
     def run(  # noqa: C901 - one case per step
         self, feature: Feature, context: StepContext
     ) -> StepResult[AnyFeatureEvent]:
+        """Run the first step that is due, and return its events."""
         match feature.todo[0]:
             case Step.HARVEST:
                 return self._harvest_documents(feature, context)
@@ -162,6 +163,7 @@ class FeatureSteps:
     # --- agents
 
     def list_agent_requests(self, feature: Feature) -> tuple[AgentRequest, ...]:
+        """Return the agent run that is due; empty if none is."""
         role = ROLE_BY_STEP.get(feature.todo[0])
         if role is None or feature.open_job is not None or self._find_waived_review(feature):
             return ()
@@ -253,6 +255,7 @@ class FeatureSteps:
     def apply_job_end(
         self, request: AgentRequest, assigned: JobAssignment, job_end: JobEnd
     ) -> StepResult[AnyFeatureEvent]:
+        """Return the event of an ended job; remove a reviewer's checkout."""
         answer = job_end.answer
         if request.role not in WRITER_ROLES:
             remove_tree(assigned.checkout)
@@ -289,6 +292,7 @@ class FeatureSteps:
     def _harvest_documents(
         self, feature: Feature, context: StepContext
     ) -> StepResult[AnyFeatureEvent]:
+        """Commit the documents that the agent wrote, within its scope."""
         notes = TrailNoteBuilder(self._project, context.workers)
         assignment = self._assignment(feature)
         checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
@@ -586,6 +590,7 @@ def _report_file_name(feature: Feature) -> str:
 
 
 def _render_review_report(feature: Feature) -> str:
+    """Render the report of the phase's review."""
     commands = (
         f"{name} {'passed' if passed else 'failed'}" for name, passed in feature.commands.items()
     )

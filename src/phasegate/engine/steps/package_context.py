@@ -41,7 +41,7 @@ def core_piece(
     documents: Mapping[str, str],
     is_review: bool,
 ) -> ContextPiece:
-    """Return the core of the package; `documents` are those of all packages of the feature.
+    """Return the package's core piece; `documents` covers all packages of the feature.
 
     A reviewer sees the checks in the evidence.
     """

@@ -84,6 +84,7 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
         return PackageHeld(*problem) if problem else None
 
     def render_body(self) -> str:
+        """Render the description of the package's pull request."""
         package = self._workspace.package
         run = self._run
         head = run.commit[:12]

@@ -102,6 +102,7 @@ class PackageSteps:
         self._observed_rounds: set[int] = set()
 
     def run(self, run: PackageRun, context: StepContext) -> StepResult[AnyPackageEvent]:
+        """Run the due step of the package, and return its events."""
         self._workspace.approved = tuple(one.path for one in context.scope_exceptions)
         self._workspace.acceptance = context.acceptance
         match run.step:
@@ -131,6 +132,7 @@ class PackageSteps:
                 raise AssertionError(f"unexpected step {step}")
 
     def _prepare(self) -> StepResult[AnyPackageEvent]:
+        """Create branch and checkouts; raise if the base cannot be used."""
         project = self._workspace.project
         slug = self._workspace.package.feature_slug
         branch, commit = resolve_branch_and_head(project, f"feat/{slug}")
@@ -163,6 +165,7 @@ class PackageSteps:
         )
 
     def _clean(self) -> StepResult[AnyPackageEvent]:
+        """Remove the package's checkouts, and report those with unsaved work."""
         workspace = self._workspace
         kept = []
 
@@ -188,6 +191,7 @@ class PackageSteps:
         )
 
     def _make_agent_request(self, run: PackageRun, action: PackageAction) -> AgentRequest:
+        """Create the request of a pending agent run."""
         pending = action.pending
         request = AgentRequest(
             role=str(action.step),
@@ -222,6 +226,7 @@ class PackageSteps:
         job: str,
         context: StepContext,
     ) -> JobAssignment:
+        """Build the assignment of a job for an agent."""
         self._workspace.acceptance = context.acceptance
         workspace = self._workspace_for(request)
         user_message = "\n".join(filter(None, (self._user_message, *context.user_answers)))
@@ -280,6 +285,7 @@ class PackageSteps:
     def apply_job_end(
         self, request: AgentRequest, assigned: JobAssignment, job_end: JobEnd
     ) -> StepResult[AnyPackageEvent]:
+        """Return the events of an ended job, by its role."""
         end = PackageJobEnded(
             job=assigned.job_id,
             end=job_end.outcome,

@@ -187,6 +187,11 @@ class PackagePlanner(NamedTuple):
         return name in self.feature.packages
 
     def _make_fix_package(self, packages: Iterable[WorkPackage]) -> WorkPackage:
+        """Return a package that fixes the findings; it may change whatever the others may.
+
+        Profile and checks come from the first package: packages planned from tasks share them.
+        Files that every package freezes stay frozen.
+        """
         others = list(packages)
         number = 1 + max(one.sequence for one in others)
         kinds = {
@@ -227,7 +232,7 @@ class PackagePlanner(NamedTuple):
         )
 
     def _list_new_base_files(self) -> tuple[str, ...]:
-        """Return the files that came to the base since the feature began, after a failed merge.
+        """Return the files added to the base since the feature started, after a failed merge.
 
         The fix may need them: the feature's branch has been merged with them.
         """
@@ -241,6 +246,7 @@ class PackagePlanner(NamedTuple):
     def _packages_from_tasks(
         self, tasks: TaskList, texts: Mapping[str, str]
     ) -> tuple[WorkPackage, ...]:
+        """Plan packages from the tasks of the feature."""
         profile = self._detect_profile()
         return plan_packages(
             tasks.tasks,
@@ -269,6 +275,7 @@ class PackagePlanner(NamedTuple):
     def _render_documents(
         self, packages: Iterable[WorkPackage], texts: Mapping[str, str]
     ) -> dict[str, str]:
+        """Render the document of each package, by id."""
         packages = list(packages)
         whole = WorkPackage(
             work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=()
@@ -321,7 +328,7 @@ def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str
 
 
 def _allow_unchanged(package: WorkPackage) -> WorkPackage:
-    """Return a package that may leave any of its deliverables as it is."""
+    """Return a copy of the package in which every deliverable may stay unchanged."""
     kinds = package.deliverables
     paths = (*kinds.code, *kinds.tests, *kinds.documentation)
     return replace(package, may_stay_unchanged=paths)

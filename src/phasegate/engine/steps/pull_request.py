@@ -184,6 +184,7 @@ class PullRequestSteps(ABC, Generic[E]):
         )
 
     def _make_spec(self) -> PullSpec:
+        """Return what the pull request should look like on the forge."""
         settings = self.project.config.merge
         target = self.target
         title = target.title

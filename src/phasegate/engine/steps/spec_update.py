@@ -212,7 +212,7 @@ def describe_spec_conflicts(
 
 
 def _try_read_deltas(branch: FeatureBranch) -> tuple[Delta, ...]:
-    """Return the changes of a feature; none if they cannot be read, which its own gate reports."""
+    """Return a feature's changes; empty if unreadable, because its own gate reports that."""
     try:
         return read_feature_deltas(branch, branch.read_head())
     except (MalformedSpec, PhasegateError):

@@ -109,6 +109,7 @@ class PackageWorkspace:
         return attempt
 
     def checkout_options(self) -> CheckoutOptions:
+        """Return the options for creating the package's checkout."""
         signature = self.signature()
         worktrees = self.project.worktrees_folder
         return CheckoutOptions(
@@ -204,7 +205,7 @@ class PackageWorkspace:
 
     @cached_property
     def litter(self) -> tuple[str, ...]:
-        """Return the patterns of files that tools leave behind: the user's and the profile's."""
+        """Return the patterns of tool leftovers, from the configuration and the profile."""
         profile = choose_profile(
             self.project,
             self.package.profile,
@@ -298,6 +299,7 @@ def make_checkout_preparer(project: Project, package: WorkPackage) -> CheckoutPo
     own_folders = (*OWN_FOLDERS, project.config.paths.worktrees.partition("/")[0])
 
     def prepare(folder: Path, home: Path, commit: str) -> PlacedFiles:
+        """Copy the setup and the included files into a new checkout."""
         base = BaseTree(project, package, commit)
         if base.user_commit is None:
             return NO_PLACED_FILES

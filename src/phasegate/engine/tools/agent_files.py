@@ -40,7 +40,7 @@ def install_agent_files(folder: Path, force: bool) -> list[AgentFileChange]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot create the folder {folder}: {error.strerror}", "name a writable folder"
+            f"cannot create the folder {folder}: {error.strerror}", "choose a writable folder"
         ) from error
 
     return _write_changes(
@@ -62,13 +62,15 @@ def find_agent_files(paths: Sequence[Path]) -> list[Path]:
     """Return the named files, and the Markdown files in the named folders except READMEs."""
     for path in paths:
         if not os.path.lexists(path):
-            raise ConfigError(f"there is no {path}", "name a Markdown file, or a folder of them")
+            raise ConfigError(
+                f"there is no {path}", "pass a Markdown file or a folder of Markdown files"
+            )
 
     found = {path: [*_find_markdown_files(path)] if path.is_dir() else [path] for path in paths}
     for path, files in found.items():
         if not files:
             raise ConfigError(
-                f"there is no Markdown file in {path}", "name a Markdown file, or a folder of them"
+                f"no Markdown file in {path}", "pass a Markdown file or a folder of Markdown files"
             )
 
     return list(dict.fromkeys(file for files in found.values() for file in sorted(files)))

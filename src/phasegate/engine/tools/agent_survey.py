@@ -126,6 +126,7 @@ def _survey_agent(
     version: ProgramVersion,
     roles: Mapping[str, tuple[str, ...]],
 ) -> AgentSurvey:
+    """Collect program, version, sign-in, sandbox and roles of an agent."""
     row = resolve_harness_row(agent.harness, agent.command)
     sign_in = tuple(_find_sign_ins(agent, row))
     level, problem = _choose_level(folder.config, agent)
@@ -198,6 +199,7 @@ def _find_sign_ins(agent: AgentSettings, row: HarnessRow | None) -> Iterator[str
 def _missing_program(
     folder: FolderConfig, agent: AgentSettings, row: HarnessRow | None
 ) -> Iterator[MissingPrerequisite]:
+    """Yield what is missing for starting an agent's program."""
     if agent.harness == SCRIPTED:
         scenario = agent.scenario or next(iter(agent.command), "")
         if not scenario or not (folder.root / scenario).is_file():

@@ -101,6 +101,7 @@ def ask_agent(
 
 
 def _run_and_record(project: Project, store: Store, assigned: JobAssignment) -> JobEnd:
+    """Run the trial job and record its start and end."""
     with open_local_context(project, store) as context:
         admitted = admit_job(context, assigned)
         store.append_unconditionally(
@@ -143,6 +144,7 @@ def _with_time_limit(agent: AgentSettings) -> AgentSettings:
 def _build_job(
     project: Project, job: str, member: NamedAgent, folder: Path, text: str
 ) -> JobAssignment:
+    """Build the assignment of a trial job."""
     return JobAssignment(
         job_id=job,
         agent=member.name,
@@ -205,6 +207,7 @@ def _run_trial_job(context: DriverContext, assigned: JobAssignment, admitted: Ad
 
 
 def _make_result(project: Project, assigned: JobAssignment, ended: JobEnd, word: str) -> RoundTrip:
+    """Return whether an agent answered with the requested word, or why not."""
     answer = ended.answer.text.strip()
     ok = ended.outcome is JobEndKind.DONE and word in answer
     reason = ended.reason or str(ended.outcome)

@@ -133,6 +133,7 @@ def _last_failure(store: Store, package: str) -> str:
 
 
 def _render_document(agent: HostileAgent) -> str:
+    """Render the package document of a misbehaving agent."""
     tests = (f"test_{agent.file}",) if agent.package == "WP02" else ()
     package = WorkPackage(
         work_package_id=agent.package,

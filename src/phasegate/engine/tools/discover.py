@@ -147,7 +147,7 @@ def _passed_commands(
 
 
 def _flatten_commands(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return commands by purpose; those of a folder are prefixed with its name."""
+    """Return commands by purpose, with the folder's name as a prefix if there is one."""
     return {
         f"{root}: {name}" if root else name: line
         for root, lines in commands.items()

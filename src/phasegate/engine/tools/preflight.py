@@ -22,4 +22,4 @@ def refuse_unready_agents(project: Project, type_: str, agent: str | None = None
     for name, settings in chosen.items():
         missing = find_missing_sign_in(settings)
         if missing is not None:
-            raise ConfigError(f"{name} cannot work: {missing.what}", missing.remedy)
+            raise ConfigError(f"{name} cannot run: {missing.what}", missing.remedy)

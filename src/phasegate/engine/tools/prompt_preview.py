@@ -38,7 +38,7 @@ DEFAULT_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": (
 
 
 class PromptContext(NamedTuple):
-    """Context of a prompt besides its instructions: files, documents and thoughts."""
+    """A prompt's context apart from its instructions: files, documents and thoughts."""
 
     files: Sequence[str] = ()
     artifacts: Sequence[str] = ()

@@ -157,9 +157,9 @@ def render_adoption(adopted: AdoptedCode) -> list[str]:
     verb = "written to" if adopted.is_written else "proposed for"
     lines.append(f"{adopted.requirements} requirements {verb} {adopted.document}")
     if adopted.left:
-        lines.append(f"{len(adopted.left)} tests are left: repeat the command after a commit")
+        lines.append(f"{len(adopted.left)} tests remain: commit, then repeat the command")
     if not adopted.is_written:
-        lines.append("nothing is written yet: --write")
+        lines.append("nothing was written; add --write to write it")
     return lines
 
 
@@ -190,7 +190,7 @@ def import_specs(project: Project, folder: Path) -> list[ImportedSpec]:
     for (source, capability), text in converted.items():
         path = project.root / get_spec_path(project, capability)
         if path in files or (path.exists() and path.read_bytes() != text.encode()):
-            raise StateConflict(f"{path} exists already", "move it away, then import again")
+            raise StateConflict(f"{path} already exists", "move it aside, then import again")
         files[path] = text.encode()
         requirements = parse_spec(text).requirements.values()
         imported.append(

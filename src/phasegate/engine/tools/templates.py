@@ -34,7 +34,7 @@ from phasegate.prompts.templates import (
 # Re-exported for interfaces
 from phasegate.prompts.templates import Template as Template
 
-_TEMPLATE_HINT = "specify a template file, or a folder that contains templates"
+_TEMPLATE_HINT = "pass a template file, or a folder that contains templates"
 
 
 class TemplateFolder:
@@ -104,6 +104,7 @@ def describe_template(path: Path) -> SystemTemplateMetadata:
 
 
 def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
+    """Yield the template files; raise for paths that the user named and are missing."""
     for path in paths:
         if path.is_dir():
             files = [*list_markdown_files(path)]
@@ -118,6 +119,7 @@ def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
 
 
 def _lint_file(path: Path) -> list[Finding]:
+    """Return the findings of one template file, also about its name."""
     name = parse_file_name(path.name)
     if name is None:
         return [

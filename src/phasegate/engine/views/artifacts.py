@@ -130,6 +130,7 @@ class ArtifactFiles:
         )
 
     def _feature_artifacts(self, slug: str) -> Iterator[ListedArtifact]:
+        """Yield a feature's artifacts in the checkout, on its branch, then stored."""
         in_checkout = self._list_checkout(slug)
         yield from (ListedArtifact(slug, path, size) for path, size in in_checkout.items())
         on_branch = self._read_branch(slug)

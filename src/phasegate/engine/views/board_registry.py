@@ -53,7 +53,7 @@ def remove_repository(folder: Path) -> Path:
 
 
 def assign_repository_names(roots: Sequence[Path]) -> dict[str, Path]:
-    """Assign a unique name, made of the folder's, to each repository: it is part of URLs."""
+    """Assign each repository a unique name for URLs, derived from its folder name."""
     roots_by_name: dict[str, Path] = {}
 
     for root in dict.fromkeys(roots):

@@ -42,7 +42,7 @@ class DriftItem(msgspec.Struct, frozen=True):
     subject: str = ""
 
     def describe(self) -> str:
-        """Return what changed, by which commit."""
+        """Return a line that says what changed and in which commit."""
         what = f"{self.kind} {self.target} was {self.change} since it was accepted"
         if not self.commit:
             return what
@@ -99,6 +99,7 @@ def find_drift(project: Project) -> DriftReport:
 def _explain(
     project: Project, commit: str, capability: str, id_: str, binding: BindingView
 ) -> DriftItem:
+    """Explain what changed at a binding, where, and in which commit."""
     path = binding.target.partition("::")[0]
     text = read_texts(project, commit, [path]).get(path, "")
     part = extract_bound_text(binding.target, text)

@@ -208,6 +208,7 @@ def agent_bars(reader: StoreReader, slug: str) -> Iterator[TimelineBar]:
 def _collect_bars(
     reader: StoreReader, slug: str, events: Iterable[StreamEvent], gates: Iterable[GateRow]
 ) -> Iterator[TimelineBar]:
+    """Yield the bars of a feature's timeline: agents, gates, steps."""
     yield from agent_bars(reader, slug)
     for gate in gates:
         yield TimelineBar(

@@ -96,6 +96,7 @@ class JournalFollower:
         return self._reader.events_since(self._cursor)
 
     def _to_stream_event(self, recorded: RecordedEvent) -> StreamEvent:
+        """Convert a recorded event, with its phase and display line."""
         package, event, text = self._decode_entry(recorded)
         feature = self._features.get(recorded.feature)
 

@@ -287,6 +287,7 @@ def _trace(project: Project, slug: str) -> tuple[tuple[RequirementTrace, ...], s
 def _package_grounds(
     project: Project, reader: StoreReader, slug: str, events: list[StreamEvent]
 ) -> Iterator[PackageGrounds]:
+    """Yield state, verdict and test findings of each package."""
     verdicts = {
         event.package: str(event.event.verdict)
         for event in events
@@ -363,6 +364,7 @@ def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
 
 
 def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
+    """Yield the refused changes, with the commands that accept or reject them."""
     for change in grounds.refused:
         yield f"{change.package}  {change.path}: {change.why}"
         lines = change.diff.splitlines()

@@ -150,7 +150,7 @@ def _event_commit(event: StreamEvent) -> str:
 def _read_claims(
     reader: StoreReader, slug: str, job: str
 ) -> tuple[Mapping[str, object] | None, tuple[FalseClaimView, ...]]:
-    """Return the claims of a job, and those of them that are false."""
+    """Return a job's claims, and the false ones among them."""
     claimed: Mapping[str, object] | None = None
     falsely: tuple[FalseClaimView, ...] = ()
 

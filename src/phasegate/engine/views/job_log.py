@@ -164,6 +164,7 @@ def _follow_lines(path: Path, keep_following: Callable[[], bool]) -> Iterator[by
 
 
 def _read_stderr_tail(path: Path) -> Iterator[str]:
+    """Yield the last lines that the agent wrote to stderr."""
     if not path.is_file() or not path.stat().st_size:
         return
 

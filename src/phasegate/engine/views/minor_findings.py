@@ -28,6 +28,7 @@ def list_minor_findings(record: RecordReader, slug: str) -> tuple[str, ...]:
 
 
 def _find_all(record: RecordReader, slug: str) -> Iterator[str]:
+    """Yield the minor findings of all reviews that passed."""
     for recorded in record.events(slug):
         # Most events are not verdicts, and decoding is slow
         if b'"PASS"' not in recorded.payload:

@@ -166,7 +166,7 @@ class FleetFeatureStatus(NamedTuple):
 
 
 class UnservedQueue(NamedTuple):
-    """A queue in which features wait, without a worker that takes them.
+    """A queue with waiting features and no worker that accepts them.
 
     `why` is set if there are workers that do not take them.
     """
@@ -285,7 +285,7 @@ def find_branch_feature(folder: str) -> str | None:
 
 
 def build_overview(reader: StoreReader | None, folder: str, feature: str | None = None) -> Overview:
-    """Build the overview; `feature` comes first, else the active workflow that changed last."""
+    """Build the overview; `feature` is shown first, else the last changed active workflow."""
     cards = [feature_card(reader, row) for row in reader.workflows()] if reader else []
     shown = _select_workflow(reader, cards, folder, feature)
     boards = _list_feature_packages(reader, feature or (shown.feature if shown else ""))
@@ -339,6 +339,7 @@ def read_fleet_status(reader: StoreReader) -> FleetStatus | None:
 
 
 def _parse_fleet_status(content: bytes) -> FleetStatus:
+    """Decode the stored fleet status; raise TypeError if it is not a list."""
     fields = parse_json(content.decode())
     if not isinstance(fields, list):
         raise TypeError("not a list")
@@ -456,6 +457,7 @@ def _feature_decision(card: FeatureCard) -> PendingDecision:
 
 
 def _question_decision(one: AgentQuestion) -> PendingDecision:
+    """Create the decision that an open question asks for."""
     return PendingDecision(
         feature=one.feature,
         package=one.work,
@@ -617,6 +619,7 @@ def find_package_cards(
 def _package_card(
     row: PackageRow, worker: Worker | None, spent: Spending, is_held: bool
 ) -> PackageCard:
+    """Create the card of a package from its row."""
     return PackageCard(
         feature=row.feature,
         id=row.id,

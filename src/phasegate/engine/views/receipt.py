@@ -48,7 +48,7 @@ def read_verifier() -> str:
 
 
 def run_verifier(project: Project, arguments: Sequence[str]) -> ProgramResult:
-    """Run that program in a process of its own, on this repository."""
+    """Run the verifier in a separate process, on this repository."""
     with as_file(files("phasegate.verifier") / "verify_receipt.py") as program:
         return run_program(
             [sys.executable, "-I", str(program), "--repo", str(project.root), *arguments],

@@ -74,6 +74,7 @@ def read_refused_changes(
 def _refused_paths(
     project: Project, slug: str, package: str, violations: Iterable[str]
 ) -> Iterator[RefusedChange]:
+    """Yield each refused path with its reason and diff."""
     try:
         diffs = diff_checkouts(project, slug, package)
     except PhasegateError:

@@ -22,7 +22,7 @@ _TEXT_FIELDS = ("description", "how", "why", "reason")
 
 
 class RecordedOrder(NamedTuple):
-    """An order of a user: its text, and the interface it came through."""
+    """A user's order: its text, and the interface it was given through."""
 
     ts: str
     order: str

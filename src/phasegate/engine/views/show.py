@@ -127,6 +127,7 @@ def _resolve_feature(
     feature: str | None,
     hint: str,
 ) -> str:
+    """Return the feature that has the wanted subject; raise if none or several do."""
     matches = [slug for slug in candidates if feature in (None, slug)]
     if len(matches) > 1:
         matches = [
@@ -231,6 +232,7 @@ def _newest_job_view(project: Project, subject: Subject) -> JobView:
 
 
 def _read_job_text(project: Project, view: JobView, kind: PartKind) -> str:
+    """Return the log, prompt or answer of a job."""
     if kind is PartKind.LOG:
         return read_log_text(project, view)
 
@@ -247,6 +249,7 @@ def _read_job_text(project: Project, view: JobView, kind: PartKind) -> str:
 
 
 def _read_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
+    """Return the diff of a job, package or phase; empty if nothing was committed."""
     if subject.job is not None:
         base = subject.job.base
         commit = subject.job.commit
@@ -324,6 +327,7 @@ def _first_text(texts: Iterable[str]) -> str:
 
 
 def _phase_evidence(reader: StoreReader, subject: Subject, phase: PhaseView) -> Iterator[str]:
+    """Yield the commands and gate checks of a phase as text."""
     for event in JournalFollower(reader, subject.feature, after=0).read_events():
         if event.phase == subject.name and isinstance(event.event, CommandsRan):
             results = ", ".join(

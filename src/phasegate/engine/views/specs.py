@@ -185,6 +185,7 @@ def _trace_requirement(
     named: Iterable[str],
     results: tuple[JUnitCase, ...] | None,
 ) -> SpecRequirementView:
+    """Link a current requirement to its bindings and test results."""
     bindings = list(view_bindings(requirement, files))
     known = {one.target for one in bindings}
     for target in dict.fromkeys(named):

@@ -70,6 +70,7 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
 def _sum_by_name(
     rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]],
 ) -> tuple[SpentBy, ...]:
+    """Sum runs, tokens, cost and time by name."""
     totals: dict[str, SpentBy] = {}
     for name, (*_, runs, tokens, cost_usd, seconds) in rows:
         total = totals.get(name, SpentBy(name))

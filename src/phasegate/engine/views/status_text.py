@@ -58,7 +58,7 @@ def _no_style(text: str, _: str) -> str:
 
 
 class StatusPage(NamedTuple):
-    """Properties of the output; the defaults are those of a file or a pipe."""
+    """Properties of the output; the defaults suit a file or a pipe."""
 
     width: int = 100
     # Complete; otherwise shortened to fit a terminal
@@ -248,6 +248,7 @@ def _spent_lines(spent: dict[str, Spending]) -> list[str]:
 
 
 def _other_line(card: FeatureCard, of_fleet: str) -> str:
+    """Render the line of another active feature."""
     standing = _STANDING_LABELS[card.standing]
     if card.worker and card.worker.command == NO_WORKER_YET:
         standing = "waiting for a worker"
@@ -262,7 +263,7 @@ def _other_line(card: FeatureCard, of_fleet: str) -> str:
 
 
 def _waiting_lines(overview: Overview) -> Iterator[str]:
-    """Yield the decisions that wait for the user, each with the command to give.
+    """Yield the decisions that wait for the user, each with the command that makes it.
 
     The feature that is shown in full reports its own.
     """
@@ -410,6 +411,7 @@ def _ended_line(card: FeatureCard) -> str:
 
 
 def _package_lines(card: PackageCard) -> Iterator[str]:
+    """Yield the lines of a package, with its state, reason and next step."""
     row = _escape_card(card)
     reason = f"  {row.reason}" if row.reason else ""
     yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{reason}"

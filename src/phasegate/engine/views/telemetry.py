@@ -135,6 +135,7 @@ class _FeatureSpans:
         self._trace = self._hash_id("trace")[:32]
 
     def build_spans(self) -> Iterator[SpanView]:
+        """Yield the spans of a feature, its phases, jobs, gates and steps."""
         bars = self._view.bars
         card = self._view.card
         ended = max((bar.ended for bar in bars), default="")
@@ -173,6 +174,7 @@ class _FeatureSpans:
         yield from (self._bar_span(bar) for bar in bars if bar.ended)
 
     def _bar_span(self, bar: TimelineBar) -> SpanView:
+        """Convert a bar of the timeline to a span."""
         about: dict[str, Attribute] = {"phasegate.round": bar.round}
         # A bar outside of the phases, such as the archive, belongs to the feature.
         is_phase = any(phase.key == bar.phase for phase in self._view.phases)
@@ -215,6 +217,7 @@ class _FeatureSpans:
         attributes: Mapping[str, Attribute],
         failed: bool = False,
     ) -> SpanView:
+        """Create a span; ids are hashes of the keys."""
         return SpanView(
             trace=self._trace,
             id=self._hash_id(key)[:16],
@@ -231,6 +234,7 @@ class _FeatureSpans:
 
 
 def _job_attributes(job: JobRow) -> dict[str, Attribute]:
+    """Return the attributes of a job's span, without empty ones."""
     attributes: dict[str, Attribute] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": job.agent,

@@ -164,7 +164,7 @@ def _read_events(reader: StoreReader | None, slug: str) -> list[AnyFeatureEvent]
 def _find_branches(
     project: Project, slug: str, events: Iterable[AnyFeatureEvent]
 ) -> dict[str, str]:
-    """Return the branches of a feature; the merge replaces those of a merged feature."""
+    """Return a feature's branches; for a merged feature, the merge commit instead."""
     refs = read_refs(
         project.repository, f"{BRANCH_PREFIX}feat/{slug}", f"{BRANCH_PREFIX}feat/{slug}-WP*"
     )

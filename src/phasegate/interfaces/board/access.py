@@ -73,6 +73,7 @@ class AccessMiddleware:
         self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request before the board sees it, and add security headers."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -107,6 +108,7 @@ class AccessMiddleware:
         return await self._app(scope, _replay_body(body, receive), send_with_headers)
 
     def _check_request(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
+        """Return status and text of a refusal; None if the request is allowed."""
         if headers.get_all(b"host") not in (
             [f"127.0.0.1:{self._credentials.port}"],
             [f"localhost:{self._credentials.port}"],
@@ -128,6 +130,7 @@ class AccessMiddleware:
         return None
 
     async def _open_session(self, scope: Scope, send: Send) -> None:
+        """Consume the sign-in token, set the session cookie and redirect."""
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not self._credentials.consume_token(token):
             return await _send_text(

@@ -346,6 +346,7 @@ def _open_request_project(board: Board, request: Request) -> Project:
 
 
 def _show_overview(board: Board, request: Request) -> Response:
+    """Show the features of all repositories."""
     tiles: dict[str, tuple[FeatureTile, ...]] = {}
     problems: dict[str, str] = {}
 
@@ -394,6 +395,7 @@ def _redirect_to_feature(board: Board, request: Request) -> Response:
 
 
 def _show_feature(board: Board, request: Request) -> Response:
+    """Show a feature with its packages and the decision it waits for."""
     repository = request.path_params["repository"]
     slug = request.path_params["slug"]
     with board.open_record(board.find_root(repository)) as reader:
@@ -463,6 +465,7 @@ def _show_file_diff(board: Board, request: Request) -> Response:
 
 
 def _show_phase(board: Board, request: Request) -> Response:
+    """Show a phase with its documents, jobs and gate checks."""
     repository, slug, phase = (
         request.path_params[name] for name in ("repository", "slug", "phase")
     )
@@ -490,6 +493,7 @@ def _show_decisions(board: Board, request: Request) -> Response:
 
 
 def _show_package(board: Board, request: Request) -> Response:
+    """Show a package with its document, checks and refused changes."""
     repository, slug, package = (
         request.path_params[name] for name in ("repository", "slug", "package")
     )
@@ -536,6 +540,7 @@ def _show_protected_change(board: Board, request: Request) -> Response:
 
 
 def _show_job(board: Board, request: Request) -> Response:
+    """Show an agent run."""
     repository = request.path_params["repository"]
     name = request.path_params["name"]
     project = _open_request_project(board, request)
@@ -571,6 +576,7 @@ def _download_log(board: Board, request: Request) -> Response:
 
 
 def _show_log(board: Board, request: Request) -> Response:
+    """Show a part of a job's log; the page polls for the next one."""
     repository = request.path_params["repository"]
     name = request.path_params["name"]
     project = _open_request_project(board, request)
@@ -593,6 +599,7 @@ def _show_log(board: Board, request: Request) -> Response:
 
 
 def _show_part(board: Board, request: Request) -> Response:
+    """Show diff, prompt, answer or evidence, truncated if it is long."""
     names = request.path_params
     if names["part"] not in [*PartKind]:
         raise ConfigError(f"there is no part {names['part']}", "diff, prompt, answer, evidence")
@@ -611,6 +618,7 @@ def _show_part(board: Board, request: Request) -> Response:
 
 
 def _show_timeline(board: Board, request: Request) -> Response:
+    """Show when agents ran, and what they cost."""
     rows: list[TimelineRow] = []
     spendings = {}
     job_links: dict[str, str] = {}
@@ -638,6 +646,7 @@ def _show_timeline(board: Board, request: Request) -> Response:
 
 
 def _show_audit(board: Board, request: Request) -> Response:
+    """Show a page of the journal."""
     repositories = [*board.list_repositories()]
     repository = request.query_params.get("at") or next(iter(repositories), "")
     feature = request.query_params.get("feature", "")
@@ -717,6 +726,7 @@ def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
 
 
 def _allow_path(board: Board, request: Request, form: dict[str, str]) -> str:
+    """Record a scope exception from the form."""
     wanted = request.path_params["package"]
     reason = form.get("text", "").strip()
     path = form.get("path", "")

@@ -55,7 +55,7 @@ class _IdleTimeoutProtocol(H11Protocol):
 
 
 def open_socket(port: int) -> socket.socket:
-    """Open a listening socket on loopback; port 0 takes any free port."""
+    """Open a listening socket on loopback; port 0 selects any free port."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 

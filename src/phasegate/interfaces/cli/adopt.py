@@ -29,8 +29,13 @@ _LIMIT = 50
     required=True,
     help="A JUnit report of the tests: only tests that pass become requirements.",
 )
-@click.option("--capability", help="Name of the specification; otherwise that of the folder.")
-@click.option("--limit", type=click.IntRange(min=1), default=_LIMIT, help="At most so many.")
+@click.option("--capability", help="Name of the specification; default: the folder's name.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=_LIMIT,
+    help="Maximum number of requirements.",
+)
 @click.option("--write", is_flag=True, help="Write the proposal to the specification.")
 @json_option
 def adopt(
@@ -49,7 +54,7 @@ def adopt(
     """
     name = capability or re.sub(r"[^a-z0-9]+", "-", Path(folder).name.lower()).strip("-")
     if not is_capability(name):
-        raise ConfigError(f"{name!r} is not the name of a capability", "set one: --capability NAME")
+        raise ConfigError(f"{name!r} is not a valid capability name", "set one: --capability NAME")
 
     project = open_project(current_folder())
     adopted = adopt_code(project, folder, name, junit, limit, write=write)

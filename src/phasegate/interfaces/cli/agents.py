@@ -89,6 +89,7 @@ def _as_data(agent: AgentSurvey) -> dict[str, object]:
 
 
 def _format_agents(agents: Sequence[AgentSurvey], *, everything: bool) -> Iterator[str]:
+    """Yield the lines about each agent and the gaps of its sandbox."""
     shown = [agent for agent in agents if everything or agent.path or agent.configured]
     for agent in shown:
         state = "can be started" if agent.can_start else "cannot be started"
@@ -112,6 +113,7 @@ def _format_agents(agents: Sequence[AgentSurvey], *, everything: bool) -> Iterat
 
 
 def _list_facts(agent: AgentSurvey) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each known fact about an agent."""
     if agent.path:
         yield "program", agent.path
         yield "version", _format_version(agent)
@@ -155,6 +157,7 @@ def _format_version(agent: AgentSurvey) -> str:
 
 
 def _format_round_trip(trip: RoundTrip) -> Iterator[str]:
+    """Yield the result of a test run of an agent."""
     usage = trip.usage
     if usage:
         spent = Spending(usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0)

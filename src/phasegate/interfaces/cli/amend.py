@@ -26,8 +26,8 @@ from phasegate.interfaces.cli.render import (
 @click.command()
 @click.argument("requirement", metavar="FR-X")
 @click.argument("text", type=FreeText())
-@click.option("--impact", is_flag=True, help="Only show what would be done again.")
-@click.option("--yes", is_flag=True, help="Do not ask for a confirmation.")
+@click.option("--impact", is_flag=True, help="Show what would be redone, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @feature_option
 @json_option
 def amend(

@@ -182,6 +182,7 @@ def push_command(wait_s: float, as_json: bool) -> int:
 
 
 def _format_report(report: AuditReport) -> list[str]:
+    """Return the lines of a verification report."""
     notes = [escape_unprintable(f"note: {note}") for note in report.notes]
     if report.ok:
         counted = f"verified: {report.entries} entries, {report.trails} trails"

@@ -60,6 +60,7 @@ def board(ctx: click.Context, port: int | None) -> None:
 
 
 def _serve_board(port: int | None) -> None:
+    """Listen on the port, print the sign-in link, and serve the board."""
     try:
         from phasegate.interfaces.board.access import BoardCredentials
         from phasegate.interfaces.board.server import open_socket, serve_board
@@ -114,7 +115,7 @@ def _print_link(link: str, port: int) -> None:
     click.echo(f"board: {link}\n  stop with Ctrl-C; the link works once, for one browser")
     if os.environ.get("SSH_CONNECTION"):
         command = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"
-        click.echo(f"  on your own machine, run first: {command}")
+        click.echo(f"  first run this on your own machine: {command}")
     sys.stdout.flush()
 
 

@@ -82,6 +82,7 @@ def show_running_command() -> Iterator[OnCommand]:
 
 
 def _format_report(project: Project, report: BaselineReport) -> Iterator[str]:
+    """Yield the lines of a root's report, then what failing checks mean."""
     name = report.name or report.root.rpartition("/")[2] or project.root.name
     profile = f", {report.profile}" if report.profile else ""
     root = f" in {make_printable(report.root)}" if report.root else ""
@@ -131,6 +132,7 @@ def format_check_row(row: CheckRow) -> Iterator[str]:
 
 
 def _as_data(project: Project, reports: tuple[BaselineReport, ...]) -> dict[str, object]:
+    """Return the reports as data for --json."""
     roots = [
         {
             "root": report.root,

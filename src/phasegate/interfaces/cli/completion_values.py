@@ -40,6 +40,7 @@ class PackageIdParam(click.ParamType[str]):
     name = "package"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Normalize a package id: `wp1` becomes `WP01`."""
         number = value[2:]
         is_id = (
             value[:2].upper() == "WP"

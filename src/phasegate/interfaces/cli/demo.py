@@ -74,6 +74,7 @@ def _print_checks(checks: Iterator[DemoCheck]) -> int:
 
 
 def _run_demo_feature(folder: Path) -> Iterator[DemoCheck]:
+    """Run the demo feature, and yield the checks of its result."""
     project = make_demo_project(folder, ("project",), "feature.toml")
     click.echo(f'$ phasegate run feature "{DESCRIPTION}" --merge')
     with open_project_store(project) as store:

@@ -67,6 +67,7 @@ def _confirm() -> bool:
 
 
 def _format_discovery(discovery: Discovery) -> list[str]:
+    """Return the lines about proposed, dropped and saved commands."""
     lines = [f"{make_printable(discovery.agent)} proposed:"]
     for row in discovery.checks:
         name = f"{row.root}: {row.name}" if row.root else row.name

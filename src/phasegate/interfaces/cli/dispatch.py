@@ -99,6 +99,7 @@ class _ProgressDisplay:
         self._live.draw(self.render_lines())
 
     def render_lines(self) -> list[str]:
+        """Return the progress line of the package."""
         progress = self._progress
         # The base is checked before the first step.
         if progress is None:
@@ -128,6 +129,7 @@ class _ProgressDisplay:
 
 
 def _format_report(report: PackageReport, feature_argument: str) -> str:
+    """Return the text that reports the end of a package run."""
     if report.accepted:
         place = f"{report.branch} at {report.commit[:12]}"
         return f"{report.package} DONE: {place}, merged into feat/{report.feature}"

@@ -60,7 +60,7 @@ def up(folder: Path | None, workers: int) -> None:
         clone = make_printable(trial.clone)
         print_line(f"  in another terminal: cd {clone} && . {make_printable(trial.variables)}")
         print_line('  then: phasegate run feature "..." --fleet, and phasegate status --fleet')
-        print_line("  Ctrl-C here stops all of it")
+        print_line("  Ctrl-C here stops everything")
 
     run_local_fleet(
         start=current_folder(),

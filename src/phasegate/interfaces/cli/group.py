@@ -15,6 +15,7 @@ class Group(click.Group):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the default subcommand if none is named, or show the help."""
         if ctx.resilient_parsing or self.invoke_without_command:
             return super().parse_args(ctx, args)
 

@@ -216,7 +216,7 @@ SECTIONS = {
     ),
 }
 TOOLS_SECTION = "Tools for authors of prompts, specifications and agents"
-AGILEPLUS_NOTE = "`agileplus` is the same program, under the name that the specification uses."
+AGILEPLUS_NOTE = "`agileplus` is the same program, under the name used in the specification."
 EPILOG = f"""\b
 Everywhere: --feature NAME, --json, --help. All commands: phasegate help --all.
 {AGILEPLUS_NOTE}"""
@@ -373,7 +373,7 @@ def _invoke(arguments: list[str]) -> object:
 
 
 def _handle_broken_pipe() -> int:
-    """Return success: a reader that has gone, as in `phasegate ... | head`, is not an error."""
+    """Return 0: a closed pipe, as in `phasegate ... | head`, is not an error."""
     _discard_output()
     return 0
 

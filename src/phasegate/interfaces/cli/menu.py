@@ -56,6 +56,7 @@ def show_menu() -> int:
 
 
 def _run_choice(entries: tuple[MenuEntry, ...], root: str) -> int:
+    """Ask for an entry a few times, run it, and return the exit status."""
     for _ in range(_MAX_TRIES):
         answer = _ask_line(f"Choose 1-{len(entries)}, or q to quit: ")
         if answer in _QUIT_ANSWERS:

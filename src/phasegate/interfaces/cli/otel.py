@@ -112,6 +112,7 @@ def _to_nanoseconds(ts: str) -> int:
 
 
 def _to_sdk_span(view: SpanView, resource: Resource) -> ReadableSpan:
+    """Convert a span view to a span of the OpenTelemetry SDK."""
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
@@ -133,6 +134,7 @@ def _to_sdk_span(view: SpanView, resource: Resource) -> ReadableSpan:
 
 
 def _to_sdk_metrics(metrics: Sequence[MetricView], since: str, resource: Resource) -> MetricsData:
+    """Convert metric points to the data of the OpenTelemetry SDK."""
     from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 

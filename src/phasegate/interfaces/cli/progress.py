@@ -62,6 +62,7 @@ class ProgressPrinter:
         self._has_log = not quiet and not as_json and is_stdout_separate_file()
 
     def __call__(self, event: StreamEvent) -> None:
+        """Print the line of an event, and its block when it is the last one."""
         if self._quiet:
             return
 
@@ -116,7 +117,7 @@ class ProgressPrinter:
             self.live.draw([*lines, *commands])
 
     def hold_block(self, block: str) -> None:
-        """Hold back a block that no event carries. It is printed by `finish` or before an event."""
+        """Defer a block that belongs to no event; `finish` or the next event prints it."""
         self._block = block
 
     def finish(self, lines: tuple[str, ...] = ()) -> None:

@@ -63,7 +63,9 @@ def prompt() -> None:
     help="Add the skeletons of the documents of this phase, for example 01-requirements.",
 )
 @click.option(
-    "--job", metavar="ID", help="Print the recorded prompt of this job; excludes all other options."
+    "--job",
+    metavar="ID",
+    help="Print the recorded prompt of this job; cannot be combined with other options.",
 )
 @click.option(
     "--sizes", is_flag=True, help="Print the size of each part instead, in tokens of 4 characters."

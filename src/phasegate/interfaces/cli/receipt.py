@@ -44,6 +44,7 @@ def show_command(feature: str | None, as_json: bool) -> None:
 
 
 def _format_receipt(stored: StoredReceipt) -> list[str]:
+    """Return the lines that summarize a receipt."""
     predicate = stored.statement["predicate"]
     assert isinstance(predicate, dict)
     written = stored.written

@@ -100,18 +100,18 @@ def read_input(source: str) -> bytes:
         return Path(source).read_bytes()
     except IsADirectoryError as error:
         raise ConfigError(
-            f"{source} is a folder, not a file", "name a file in it, or - for stdin"
+            f"{source} is a folder, not a file", "pass a file in it, or - for stdin"
         ) from error
     except OSError as error:
         raise ConfigError(
-            f"cannot read {source}: {error.strerror}", "name a readable file, or - for stdin"
+            f"cannot read {source}: {error.strerror}", "pass a readable file, or - for stdin"
         ) from error
 
 
 def _read_stdin() -> bytes:
     """Read all of stdin. On a terminal, print how to end the input."""
     if sys.stdin is None:
-        raise ConfigError("stdin is closed", "name a readable file")
+        raise ConfigError("stdin is closed", "pass a readable file")
 
     if sys.stdin.isatty():
         print(

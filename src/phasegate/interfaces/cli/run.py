@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _STOPPED_STAGES = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
 _full_option = click.option(
-    "--full", is_flag=True, help="Leave out no phase and no review, however small the change is."
+    "--full", is_flag=True, help="Run every phase and every review, however small the change is."
 )
 _ALL_PHASES = {"run.fit_to_size": "false"}
 _agent_option = click.option(
@@ -174,7 +174,7 @@ def run(
 
     if fleet:
         if step:
-            raise ConfigError("--step cannot be combined with --fleet", "leave out --step")
+            raise ConfigError("--step cannot be combined with --fleet", "remove --step")
 
         options = RunOptions(merge=merge, agent=agent, by=project.make_origin("cli"))
         with show_waiting("running on the fleet"):
@@ -386,13 +386,14 @@ def _choose_feature(
     feature: str | None,
     agent: str | None,
 ) -> str:
+    """Return the feature to continue, or start a new one and return its slug."""
     if type_ is None:
         return orders.select_feature(project, store, feature)
 
     if feature is not None:
         raise ConfigError(
             "--feature cannot be combined with TYPE",
-            "leave out TYPE to continue the feature, or --feature to start a new one",
+            "omit TYPE to continue the feature, or --feature to start a new one",
         )
 
     refuse_unready_agents(project, type_, agent)

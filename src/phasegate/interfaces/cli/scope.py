@@ -33,7 +33,7 @@ def scope() -> None:
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @reason_option
 @feature_option
-@fleet_order_option("The package is worked on by the fleet.")
+@fleet_order_option("The fleet works on the package.")
 @json_option
 def allow(
     work_package: str,

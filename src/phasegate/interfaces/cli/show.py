@@ -212,7 +212,7 @@ def _show_requirement(project: Project, id_: str, as_json: bool) -> None:
 
 
 def _find_feature(reader: StoreReader, subject: str, feature: str | None) -> str:
-    """Return the feature that is meant; empty if `subject` names something else."""
+    """Return the feature that `subject` names; empty if it names something else."""
     if subject:
         named = resolve_feature(str(current_folder()), subject)
         return named if named in reader.features() else ""
@@ -253,6 +253,7 @@ def _wait_for_more() -> bool:
 
 
 def _print_text(text: str, *, is_diff: bool = False) -> None:
+    """Print a text, with colours for a diff on a terminal."""
     if sys.stdout.isatty():
         text = escape_unprintable(text, keep="\n\t")
         if is_diff:
@@ -267,6 +268,7 @@ def _print_text(text: str, *, is_diff: bool = False) -> None:
 
 
 def _format_subject(subject: Subject, verdicts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines about a package, phase or job."""
     if subject.package is not None:
         card = subject.package
         yield f"{card.feature}  {card.id}  {card.state}  {card.title}"
@@ -296,6 +298,7 @@ def _format_subject(subject: Subject, verdicts: Mapping[str, str]) -> Iterator[s
 
 
 def _format_attempt(attempt: AttemptView) -> str:
+    """Return the line of an attempt of a contest."""
     if attempt.taken:
         use = "selected"
     elif attempt.ref:

@@ -29,7 +29,7 @@ def spec() -> None:
 )
 @json_option
 def import_(folder: Path, change: str | None, as_json: bool) -> int:
-    """Write current specifications from those of OpenSpec or Spec Kit in FOLDER.
+    """Import the OpenSpec or Spec Kit specifications in FOLDER as current specifications.
 
     Read are openspec/specs/NAME/spec.md and specs/NNN-NAME/spec.md. Requirements get ids; all other
     text is kept. Existing documents are never overwritten.

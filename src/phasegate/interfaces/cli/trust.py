@@ -79,6 +79,7 @@ def _confirm() -> bool:
 
 
 def _format_trust(repository: RepositoryTrust) -> list[str]:
+    """Return the lines about what a repository asks for."""
     asked = repository.describe()
     lines = [f"{make_printable(repository.root)} asks for:"]
     for kind in _KINDS:

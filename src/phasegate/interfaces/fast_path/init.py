@@ -54,6 +54,7 @@ def _format_next_step(setup: InitResult) -> str:
 
 
 def _encode_setup(setup: InitResult) -> str:
+    """Return the result of `init` as JSON."""
     from json import dumps
 
     files = [{"path": file.path, "outcome": file.outcome} for file in setup.files]

@@ -28,7 +28,7 @@ from phasegate.interfaces.html.environment import (
 
 
 class WorkTime(NamedTuple):
-    """How long agents worked by role, how long anything was done, and the agents' share of that."""
+    """Agent working time by role, total working time, and the agents' share of it."""
 
     by_role: dict[str, float]
     busy_s: float
@@ -102,7 +102,7 @@ def _measure_phase(phase: PhaseView, bars: Iterable[TimelineBar]) -> float:
 
 
 def _build_rows(view: FeatureView, build_link: LinkBuilder) -> list[TimelineRow]:
-    """Return a row for each phase and each package that has taken time, sorted by start."""
+    """Return a row for each phase and package with recorded time, sorted by start."""
     titles = {package.id: f"{package.id} {package.title}" for package in view.packages}
     phases = {
         phase.key: f"{phase.key.partition('-')[0]} {shorten_phase_name(phase.name)}"

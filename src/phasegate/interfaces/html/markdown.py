@@ -27,6 +27,7 @@ def render_markdown(text: str) -> Markup:
 
 
 def _render_blocks(lines: list[str]) -> Iterator[Markup]:
+    """Yield the HTML of each block: heading, list, table, code or paragraph."""
     position = 0
     while position < len(lines):
         line = lines[position]
@@ -69,6 +70,7 @@ def _find_block_end(lines: list[str], start: int) -> int:
 
 
 def _render_list(block: list[str]) -> Markup:
+    """Render list items; a continued line belongs to the item before it."""
     items: list[str] = []
     for line in block:
         if match := _ITEM.fullmatch(line):
@@ -85,6 +87,7 @@ def _render_list(block: list[str]) -> Markup:
 
 
 def _render_table(block: list[str]) -> Markup:
+    """Render the rows of a table."""
     shown = Markup("")
     for line in block:
         # The line between head and body has no text

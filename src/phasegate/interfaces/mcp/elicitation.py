@@ -100,7 +100,7 @@ class PendingConfirmations:
 
 
 class Elicitor(NamedTuple):
-    """Asks the user behind one call."""
+    """Asks the user of the client that made one call."""
 
     call: Call
     client: McpClient
@@ -122,6 +122,7 @@ class Elicitor(NamedTuple):
         )
 
     def _confirm_by_retry(self, text: str, subject: object) -> NotConfirmed | None:
+        """Request a confirmation word, then check the retried call's answer."""
         answers = self.call.params.get("inputResponses")
         if not isinstance(answers, dict):
             word = secrets.choice(_WORDS)
@@ -152,6 +153,7 @@ def _build_form(text: str, word: str) -> JsonObject:
 
 
 def _check_answer(answer: object, word: str) -> NotConfirmed | None:
+    """Return why an answer does not confirm; None if it has the word."""
     action = answer.get("action") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or action != "accept":
         if action in ("decline", "cancel"):

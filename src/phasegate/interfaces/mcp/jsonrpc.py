@@ -158,6 +158,7 @@ class McpConnection:
             line = self._source.readline(MAX_LINE_BYTES)
 
     def _handle_line(self, line: bytes, handle: Callable[[Call], object]) -> None:
+        """Decode a message, and handle it as response, notification or call."""
         try:
             message = decode_message(line)
         except InvalidRpcMessage as error:
@@ -205,6 +206,7 @@ class McpConnection:
             open_call[0].cancelled.set()
 
     def _start_call(self, call: Call, handle: Callable[[Call], object]) -> None:
+        """Handle a call in a thread of its own, within the limit of open calls."""
         thread = Thread(
             target=self._run_call, args=(call, handle), name=f"mcp {call.method}", daemon=True
         )
@@ -222,6 +224,7 @@ class McpConnection:
         return thread.start()
 
     def _run_call(self, call: Call, handle: Callable[[Call], object]) -> None:
+        """Run a call and send its result or error."""
         error: McpError | None = None
         result: object = None
         try:

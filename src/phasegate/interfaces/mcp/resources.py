@@ -91,6 +91,7 @@ def render_mcp_prompt(prompt: McpPrompt, arguments: JsonObject, folder: Path) ->
 
 
 def _describe_waiting_feature(folder: Path, slug: str) -> str:
+    """Describe why a feature waits and which orders are allowed."""
     view = feature_view(require_reader(str(folder)), slug)
     if view is None:
         raise ConfigError(

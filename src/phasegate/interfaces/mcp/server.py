@@ -81,6 +81,7 @@ class McpServer:
         return result
 
     def _initialize(self, call: Call) -> JsonObject:
+        """Negotiate the protocol version, and store the client's capabilities."""
         version = call.params.get("protocolVersion")
         if version not in HANDSHAKE_VERSIONS:
             version = HANDSHAKE_VERSIONS[-1]
@@ -96,6 +97,7 @@ class McpServer:
         }
 
     def _identify_client(self, call: Call) -> McpClient:
+        """Return the client of a call; newer protocol versions send it each time."""
         version = call.meta.get(f"{_META_PREFIX}protocolVersion")
         if version is None:
             return self._client
@@ -122,6 +124,7 @@ class McpServer:
         }
 
     def _call_tool(self, call: Call, client: McpClient) -> JsonObject:
+        """Call a tool by name; raise McpError for an unknown one."""
         name = call.params.get("name")
         arguments = call.params.get("arguments", {})
         tool = TOOLS.get(name) if isinstance(name, str) else None
@@ -146,6 +149,7 @@ class McpServer:
         return {"contents": [{"uri": uri, "mimeType": kind, "text": text}]}
 
     def _get_prompt(self, call: Call, _client: McpClient) -> JsonObject:
+        """Render a prompt by name; raise McpError for an unknown one."""
         name = call.params.get("name")
         arguments = call.params.get("arguments") or {}
         prompt = PROMPTS.get(name) if isinstance(name, str) else None

@@ -170,6 +170,7 @@ def _handle_status(
 def _read_status(
     arguments: StatusArguments, session: McpSession, reader: StoreReader | None
 ) -> JsonObject:
+    """Return the status of a job, a package, a feature or everything."""
     if arguments.job:
         view = job_view(
             (reader or require_reader(str(session.folder))).location,
@@ -279,6 +280,7 @@ def _find_current_feature(reader: StoreReader, session: McpSession) -> str:
 def _handle_explain(
     arguments: ExplainArguments, session: McpSession, _elicitor: Elicitor
 ) -> JsonObject:
+    """Return the requested details as a page of text."""
     project = open_project(session.folder)
     if arguments.what == "drift":
         return paginate_text("\n".join(render_drift(find_drift(project))), arguments.page)
@@ -366,6 +368,7 @@ def _handle_stop(arguments: StopArguments, session: McpSession, elicitor: Elicit
 def _handle_artifact(
     arguments: ArtifactArguments, session: McpSession, _elicitor: Elicitor
 ) -> JsonObject:
+    """List, read or write artifacts."""
     files = ArtifactFiles(session.folder)
     if arguments.action == "list":
         listed = files.list_artifacts(arguments.feature or None)

@@ -33,7 +33,7 @@ _RETRYABLE_STATUSES = {"408", "425", "429"}
 _REFUSED_STATUSES = {"401", "403"}
 _REMEDIES = {
     "NoSuchBucket": "create the bucket, or name another one in [storage]",
-    "RequestTimeTooSkewed": "the clock of this machine is wrong by more than 15 minutes: set it",
+    "RequestTimeTooSkewed": "this machine's clock is wrong by more than 15 minutes: correct it",
     "SignatureDoesNotMatch": "check the secret key",
     "InvalidAccessKeyId": "check the access key",
     "AccessDenied": "the key needs s3:GetObject, s3:PutObject and s3:ListBucket here",
@@ -245,6 +245,7 @@ class Bucket:
             raise self._error_from_text(str(error)) from None
 
     def _error_from_text(self, text: str) -> EnvironmentUnavailable:
+        """Create an error from the text of the S3 library."""
         code = _ERROR_CODE.search(text)
         status = _HTTP_STATUS.search(text)
 
@@ -264,7 +265,7 @@ class Bucket:
 
         return TemporarilyUnavailable(
             f"{self.address} is unavailable: {said}",
-            "it is retried automatically; or run: phasegate audit push",
+            "the copy is retried automatically; to retry now, run: phasegate audit push",
         )
 
 

@@ -199,7 +199,7 @@ class BucketCopier:
             raise StateConflict(
                 f"{self._bucket.address} has a different history of this repository from entry"
                 f" {last.position} or before",
-                "nothing was changed there; see: phasegate audit verify --remote",
+                "compare them with: phasegate audit verify --remote (nothing was changed there)",
             )
 
         self._copied_position = last.position

@@ -199,8 +199,8 @@ class BucketStore(WritableStore):
             raise StateConflict(
                 f"{self._bucket.address} no longer has head {end.entries}, which was seen there"
                 " before",
-                f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit"
-                " verify --remote",
+                f"if the bucket was recreated, remove {copy_path.parent}; otherwise run: phasegate"
+                " audit verify --remote",
             )
 
         schedule.checked_address = self._bucket.address
@@ -318,6 +318,7 @@ class BucketStore(WritableStore):
         return row[0] if row else None
 
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
+        """Download new events of all features that `is_wanted` accepts."""
         with self._mutex:
             began = monotonic()
             # Set first, because the calls below run queries, which would poll again
@@ -343,6 +344,7 @@ class BucketStore(WritableStore):
         return self._read_stage(feature) not in _IDLE_STAGES
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        """Run a query on the local copy, after polling the bucket if that is due."""
         with self._mutex:
             if (began := monotonic()) >= self._schedule.next_full_poll_s:
                 self._sync_matching_features(self._may_be_running)
@@ -482,6 +484,7 @@ class BucketStore(WritableStore):
                     self._insert_page(feature, kept)
 
     def _insert_page(self, feature: str, stored: StoredPage) -> None:
+        """Insert a downloaded page of events; raise if it does not continue ours."""
         entries = decode_entries(stored).entries
         seq = self._local_last_seq(feature)
         if entries[0].seq != seq + 1:

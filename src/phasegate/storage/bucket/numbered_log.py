@@ -120,7 +120,7 @@ class NumberedLog:
             found = self._bucket.get(path)
             if found is None:
                 raise StateConflict(
-                    f"{path} was removed from {self._bucket.address}", "see: phasegate audit verify"
+                    f"{path} was removed from {self._bucket.address}", "run: phasegate audit verify"
                 )
 
             data = found.data
@@ -149,7 +149,7 @@ class NumberedLog:
                 raise StateConflict(
                     f"page {previous.entries + 1} of {self._folder} is missing in"
                     f" {self._bucket.address}",
-                    "see: phasegate audit verify --remote",
+                    "run: phasegate audit verify --remote",
                 )
 
             yield kept
@@ -182,6 +182,7 @@ class NumberedLog:
         return f"{self._folder}/{number:010}"
 
     def _decode_page(self, data: bytes, previous: ChainHead | None) -> StoredPage:
+        """Decode a page; raise DivergedHistory if it does not follow `previous`."""
         try:
             page = read_json(data, Page)
         except msgspec.MsgspecError as error:
@@ -198,7 +199,7 @@ class NumberedLog:
             raise DivergedHistory(
                 f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows"
                 " a different history",
-                "a copy of the repository, or of the bucket, was written to; nothing was changed",
+                "use only one copy of the repository or of the bucket; nothing was changed",
             )
 
         wanted = self._bucket.repository

@@ -102,6 +102,7 @@ class BucketTrailWriter(TrailWriter):
             self._wake_sender.set()
 
     def _run_sender(self) -> None:
+        """Upload new lines of open trails at intervals, until closed."""
         while True:
             self._wake_sender.wait(CHUNK_INTERVAL_S)
             if self._is_closing.is_set():
@@ -178,7 +179,7 @@ class BucketTrailWriter(TrailWriter):
         if not put_append_only(self._bucket, trail_object_path(seal.feature, job), content):
             raise StateConflict(
                 f"{self._bucket.address} has a different trail of job {job}",
-                "nothing was changed there",
+                "compare them with: phasegate audit verify --remote (nothing was changed there)",
             )
 
         return seal
@@ -279,6 +280,7 @@ class BucketDocumentStore:
         return digest
 
     def get(self, digest: str) -> bytes:
+        """Return a document; raise StateConflict if it is missing or was changed."""
         found = self._bucket.get(f"{DOCUMENTS_FOLDER}/{digest}")
         if found is None or sha256(found.data).hexdigest() != digest:
             if found is None:

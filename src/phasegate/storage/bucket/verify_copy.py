@@ -78,6 +78,7 @@ def _verify_once(
     fleet_buckets: Sequence[Bucket],
     seen: SeenEnds | None,
 ) -> AuditReport:
+    """Verify chain, journals and trails of the bucket; return the report."""
     findings = Findings()
     reader = open_store_reader(location) if location else None
     if reader:
@@ -124,7 +125,7 @@ def _verify_journals(
         for place in find_lost_pages(seen, heads, pages):
             findings.add_problem(
                 place,
-                f"was seen here before, and {bucket.address} does not have it any more: it was "
+                f"was seen here before, but {bucket.address} no longer has it: the bucket was "
                 "restored from an older copy, or rewritten",
             )
 
@@ -174,6 +175,7 @@ class _BucketChain:
         return ChainHead(len(self.hashes) - 1, self.hashes[-1], str(self._bucket.address))
 
     def _links(self) -> Iterator[ChainLink]:
+        """Yield the links of all pages, and collect problems, seals and documents."""
         try:
             for kept in self._log.pages_after():
                 page = decode_entries(kept)
@@ -214,6 +216,7 @@ class _BucketChain:
 
 
 def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
+    """Compare a trail of the bucket with its seal."""
     key = seal.feature, seal.job
     found = bucket.get(trail_object_path(*key))
     if found:

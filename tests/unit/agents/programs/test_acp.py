@@ -79,7 +79,7 @@ def test_an_update_that_cannot_be_read_is_told_and_a_lost_piece_of_the_answer_mi
 def test_an_agent_that_ends_its_turn_at_a_refusal_is_asked_once_more(repository: Path) -> None:
     ran = run_agent(repository, "gives_up_when_refused")
     assert ran.report.ending is Ending.COMPLETED
-    assert ran.report.answer.startswith("The last change was refused and not made: Edit: ")
+    assert ran.report.answer.startswith("The last change was refused and not applied: Edit: ")
     assert not (repository / "x").exists()
     allowed = run_agent(repository, "gives_up_when_refused", scope=("x",))
     assert (allowed.report.ending, allowed.report.answer) == (Ending.COMPLETED, "")

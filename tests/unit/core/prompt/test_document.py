@@ -48,7 +48,7 @@ def test_only_the_instructions_are_required() -> None:
         == "<prompt>\n<context>\n</context>\n<instructions>Go</instructions>\n</prompt>"
     )
     assert UnifiedPrompt.from_xml(bare.to_xml()) == bare
-    with pytest.raises(MalformedPrompt, match="without instructions"):
+    with pytest.raises(MalformedPrompt, match="has no instructions"):
         UnifiedPrompt("system")
 
 
@@ -70,7 +70,7 @@ def test_a_prompt_cannot_be_changed() -> None:
 
 @pytest.mark.demand("P1.a")
 def test_an_unknown_type_of_item_is_refused_by_name() -> None:
-    with pytest.raises(MalformedPrompt, match="'image' is not a type"):
+    with pytest.raises(MalformedPrompt, match="'image' is not a context item type"):
         ContextItem("image", "x", "y")
 
 

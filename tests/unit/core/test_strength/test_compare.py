@@ -26,7 +26,7 @@ def test_parameters_may_change_their_names_but_not_get_fewer() -> None:
     base = {"t.py::test_a[1]": PASSED, "t.py::test_a[2]": PASSED}
     assert find_lost_tests(base, {"t.py::test_a[x]": PASSED, "t.py::test_a[y]": PASSED}) == {}
     lost = find_lost_tests(base, {"t.py::test_a[1]": PASSED})
-    assert lost == {"t.py::test_a[2]": "is not run any more"}
+    assert lost == {"t.py::test_a[2]": "is no longer run"}
 
 
 def test_a_test_that_failed_on_the_base_is_not_lost() -> None:
@@ -36,7 +36,7 @@ def test_a_test_that_failed_on_the_base_is_not_lost() -> None:
 
 def test_the_plan_explains_a_removed_test_and_the_work_does_not() -> None:
     sources = SourceIndex([ChangedText("t.py", OLD, "# FR-A-001\n")])
-    lost = {"t.py::test_a": "is not run any more"}
+    lost = {"t.py::test_a": "is no longer run"}
 
     def rejects(facts: PackagePlanFacts) -> bool:
         return bool(judge_lost_tests(lost, {}, sources, facts)[0])

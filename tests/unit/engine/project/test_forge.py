@@ -52,7 +52,7 @@ def test_the_token_of_one_forge_is_never_sent_to_another_host(
     )
     for number, settings in enumerate(stolen):
         project = project_at(tmp_path / str(number), "https://github.com/o/r", settings)
-        with pytest.raises(ConfigError, match="GITHUB_TOKEN is not for"):
+        with pytest.raises(ConfigError, match="refusing to send GITHUB_TOKEN to"):
             open_forge(project)
     unnamed = ForgeSettings(kind=ForgeKind("gitea"), url="https://evil.example")
     with pytest.raises(EnvironmentUnavailable, match="there is no token"):
@@ -124,7 +124,7 @@ def test_the_key_of_an_agent_is_never_the_token_of_a_forge(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "t1")
     settings = ForgeSettings(kind=ForgeKind("gitea"), token_env="ANTHROPIC_API_KEY")
-    with pytest.raises(ConfigError, match="is the key of an agent"):
+    with pytest.raises(ConfigError, match="is an agent's key"):
         open_forge(project_at(tmp_path, "https://git.our.example/o/r", settings))
 
 
