@@ -20,7 +20,7 @@ from phasegate.core.machine.rate_limit import rate_limit_backoff_s
 from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.project.local_ports import SystemClock
+from phasegate.engine.project.local_services import SystemClock
 from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import (
     FEATURE,

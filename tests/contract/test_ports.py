@@ -12,7 +12,7 @@ import pytest
 
 from phasegate.core.audit.trail import Action, Source, TrailEvent
 from phasegate.core.workflow.spending import Spending
-from phasegate.engine.project.local_ports import FileDocumentStore, LocalRefs, SystemClock
+from phasegate.engine.project.local_services import FileDocumentStore, LocalRefs, SystemClock
 from phasegate.engine.project.ports import (
     Clock,
     DocumentStore,

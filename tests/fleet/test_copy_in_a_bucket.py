@@ -15,7 +15,7 @@ from time import monotonic
 
 import pytest
 
-from phasegate.engine.project.local_ports import FileDocumentStore
+from phasegate.engine.project.local_services import FileDocumentStore
 from phasegate.errors import EnvironmentUnavailable, StateConflict, TemporarilyUnavailable
 from phasegate.storage.bucket.client import Bucket, BucketAddress
 from phasegate.storage.bucket.copier import BucketCopier, chain_log

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.project.local_ports import FileDocumentStore
+from phasegate.engine.project.local_services import FileDocumentStore
 from phasegate.engine.tools.init import prepare_repository
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.dispatch_project import approves, implements, make_project

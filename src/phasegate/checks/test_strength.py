@@ -28,20 +28,20 @@ from phasegate.core.test_strength.compare import (
     Outcomes,
     PackagePlanFacts,
     SourceIndex,
-    find_bites,
+    find_dependent_tests,
     find_lost_tests,
     judge_base_tests,
-    judge_bites,
     judge_lost_tests,
     judge_mutants,
     judge_probe,
+    judge_reverted_code,
     match_requirements,
     summarize_outcomes,
 )
 from phasegate.core.test_strength.dilution import list_added_lines
 from phasegate.core.test_strength.model import (
     MutantResult,
-    RequirementBite,
+    RevertedRequirement,
     Severity,
     StrengthFinding,
     StrengthReport,
@@ -151,7 +151,7 @@ class StrengthRunner:
         """Run the comparisons, as far as they apply, within the time limit."""
         self._compare_runs()
         self._ask_about_data()
-        rows: tuple[RequirementBite, ...] = ()
+        rows: tuple[RevertedRequirement, ...] = ()
         if not self._inputs.has_test_files:
             self._notes.append(
                 "the tree has no test files, so nothing was compared; "
@@ -349,7 +349,7 @@ class StrengthRunner:
     def _find_bites(self) -> list[str] | None:
         """Run the tests without the change, and return those that fail then."""
         if all(one.new is None for one in self._tests):
-            return find_bites(self._base, {}, self._work)
+            return find_dependent_tests(self._base, {}, self._work)
 
         wanted = _select_files([(one.path, one.new) for one in self._tests])
         ran = self._run_variant({one.path: one.old for one in self._code}, wanted)
@@ -357,7 +357,7 @@ class StrengthRunner:
             self._note_timeout("the tests without the change")
             return None
         if ran.outcomes is not None:
-            return find_bites(self._base, ran.outcomes, self._work)
+            return find_dependent_tests(self._base, ran.outcomes, self._work)
         if not ran.exit_status:
             return []
 
@@ -365,14 +365,14 @@ class StrengthRunner:
         names = [name for name in _failing(ran) if base is None or name not in base.failing]
         return names or [WHOLE_SUITE]
 
-    def _judge_bites(self) -> tuple[RequirementBite, ...]:
+    def _judge_bites(self) -> tuple[RevertedRequirement, ...]:
         found = self._find_bites()
         if found is None:
             return ()
         requirements = self._inputs.facts.requirements
         rows = match_requirements(requirements, found, self._list_test_texts())
         names = ", ".join(one.path for one in self._code[:5])
-        self._findings += judge_bites(found, rows, self._inputs.facts, names)
+        self._findings += judge_reverted_code(found, rows, self._inputs.facts, names)
         return rows
 
     def _list_test_texts(self) -> dict[str, str]:

@@ -29,7 +29,7 @@ from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
 from phasegate.core.plan.dependencies import compute_waves, find_ready_packages, number_key
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow import phase_transitions
-from phasegate.core.workflow.gate import GateDemands, GateEvidence, GateResult, evaluate_gate
+from phasegate.core.workflow.gate import GateEvidence, GateRequirements, GateResult, evaluate_gate
 from phasegate.core.workflow.phase_transitions import Refusal, Stage, Workflow
 from phasegate.core.workflow.phases import PhaseWork
 
@@ -459,7 +459,7 @@ def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResu
 
     is_attested = feature.commands.get(ATTESTATION) is True
     is_decided = is_attested or feature.is_review_waived
-    demands = GateDemands(
+    demands = GateRequirements(
         artifacts=feature.phase.artifacts,
         commands=required,
         verdict=feature.phase.work is not PhaseWork.PACKAGES and not is_decided,

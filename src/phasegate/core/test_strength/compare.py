@@ -11,7 +11,7 @@ from phasegate.core.test_strength.blocks import TestBlock, split_tests
 from phasegate.core.test_strength.model import (
     MutantResult,
     ReportedTest,
-    RequirementBite,
+    RevertedRequirement,
     Severity,
     StrengthFinding,
     TestOutcome,
@@ -261,7 +261,7 @@ def judge_probe(
     return finding, _find_reason(test, block, plan)
 
 
-def find_bites(base: Outcomes, reverted: Outcomes, work: Outcomes) -> list[str]:
+def find_dependent_tests(base: Outcomes, reverted: Outcomes, work: Outcomes) -> list[str]:
     """Find the tests that pass with the change and fail without it.
 
     `reverted`: the work's tests over the base's code. A test that failed on the base itself counts
@@ -290,7 +290,7 @@ def find_bites(base: Outcomes, reverted: Outcomes, work: Outcomes) -> list[str]:
 
 def match_requirements(
     requirements: Sequence[str], found: Sequence[str], texts: Mapping[str, str]
-) -> tuple[RequirementBite, ...]:
+) -> tuple[RevertedRequirement, ...]:
     """Return the tests of each requirement and those that notice the change.
 
     `texts` has the name and source of every changed test, by id. A test that names no requirement
@@ -309,12 +309,15 @@ def match_requirements(
         bites = [test for test in tests if test in found]
         if not tests:
             bites = general
-        rows.append(RequirementBite(requirement, tuple(tests), tuple(bites)))
+        rows.append(RevertedRequirement(requirement, tuple(tests), tuple(bites)))
     return tuple(rows)
 
 
-def judge_bites(
-    found: Sequence[str], rows: Sequence[RequirementBite], plan: PackagePlanFacts, changed_code: str
+def judge_reverted_code(
+    found: Sequence[str],
+    rows: Sequence[RevertedRequirement],
+    plan: PackagePlanFacts,
+    changed_code: str,
 ) -> list[StrengthFinding]:
     """Return a finding for every requirement that no test notices.
 

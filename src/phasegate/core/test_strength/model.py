@@ -81,7 +81,7 @@ class StrengthFinding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.id} {self.kind}: {where}{self.text}"
 
 
-class RequirementBite(msgspec.Struct, frozen=True):
+class RevertedRequirement(msgspec.Struct, frozen=True):
     """The tests that fail without the change, for one requirement."""
 
     requirement: str
@@ -125,7 +125,7 @@ class StrengthReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     base: str = ""
     commit: str = ""
     findings: tuple[StrengthFinding, ...] = ()
-    requirements: tuple[RequirementBite, ...] = ()
+    requirements: tuple[RevertedRequirement, ...] = ()
     # Tests of the base that the work no longer runs, and why that is not a finding
     explained: tuple[str, ...] = ()
     mutants: tuple[MutantResult, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from phasegate.core.test_strength.model import RequirementBite, StrengthReport
+from phasegate.core.test_strength.model import RevertedRequirement, StrengthReport
 
 MAX_ROWS = 40
 MAX_TESTS = 5
@@ -77,7 +77,7 @@ def _render_section(title: str, rows: list[str]) -> Iterator[str]:
     yield ""
 
 
-def _render_requirement(row: RequirementBite) -> str:
+def _render_requirement(row: RevertedRequirement) -> str:
     if row.bites:
         more = ""
         if len(row.bites) > MAX_TESTS:

@@ -23,7 +23,7 @@ class GateOutcome(StrEnum):
     BLOCKED = "blocked"
 
 
-class GateDemands(msgspec.Struct, frozen=True):
+class GateRequirements(msgspec.Struct, frozen=True):
     """The documents, commands and verdict that a gate requires."""
 
     artifacts: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class GateResult(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-def evaluate_gate(demands: GateDemands, evidence: GateEvidence) -> GateResult:
+def evaluate_gate(demands: GateRequirements, evidence: GateEvidence) -> GateResult:
     """Evaluate documents, commands and verdict. Missing evidence counts as failed."""
     missing = (f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts)
     failed = (
@@ -61,7 +61,7 @@ def evaluate_gate(demands: GateDemands, evidence: GateEvidence) -> GateResult:
     return GateResult(GateOutcome.PASSED)
 
 
-def _verdict_failure(demands: GateDemands, evidence: GateEvidence) -> tuple[str, ...]:
+def _verdict_failure(demands: GateRequirements, evidence: GateEvidence) -> tuple[str, ...]:
     if evidence.verdict is Verdict.PASS or (evidence.verdict is None and not demands.verdict):
         return ()
     if evidence.verdict is None:

@@ -20,7 +20,7 @@ from phasegate.core.machine.feature_events import (
 )
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import FORGE_STEPS, Feature, Step
-from phasegate.core.plan.overlap import describe_scope_overlaps
+from phasegate.core.plan.feature_overlap import describe_scope_overlaps
 from phasegate.core.workflow.origin import ENGINE_ORIGIN, UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.checks.phase_commands import refuse_untestable_base
 from phasegate.engine.drive.local_context import open_local_context

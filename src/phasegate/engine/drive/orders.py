@@ -265,7 +265,7 @@ def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, 
 
 def describe_workload(feature: Feature) -> str:
     """Describe the number of phases and agent runs of a workflow, and its limits."""
-    runs = _count_least_runs(feature)
+    runs = _count_minimum_runs(feature)
     more = ""
     if _has_packages(feature):
         more = f", and at least {_RUNS_PER_PACKAGE} for each work package"
@@ -279,7 +279,7 @@ def describe_workload(feature: Feature) -> str:
     )
 
 
-def _count_least_runs(feature: Feature) -> int:
+def _count_minimum_runs(feature: Feature) -> int:
     """Return the minimum number of agent runs outside the packages: no revision, smallest plan."""
     plan = feature.plan
     if feature.fits_size:
@@ -305,7 +305,7 @@ def forecast_workload(reader: RecordReader, feature: Feature) -> str:
             jobs = reader.jobs(row.feature)
             past.append(PastRun(len(jobs), sum(job.tokens for job in jobs)))
 
-    least = _count_least_runs(feature)
+    least = _count_minimum_runs(feature)
     if _has_packages(feature):
         least += _RUNS_PER_PACKAGE
     return describe_forecast(past[:_MAX_PAST_RUNS], type_, max(1, least))

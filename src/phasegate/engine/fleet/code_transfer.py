@@ -20,7 +20,7 @@ from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.start_conditions import sync_checkout
 from phasegate.engine.journal.package import find_package, find_package_phase
 from phasegate.engine.project.fleet_repository import fleet_remote, get_repository_id
-from phasegate.engine.project.local_ports import LocalRefs
+from phasegate.engine.project.local_services import LocalRefs
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets

@@ -28,7 +28,7 @@ E = TypeVar("E")
 CHECKS_RAN = "checks.ran"
 
 
-class UnitWorker(NamedTuple):
+class LastJob(NamedTuple):
     """A job that worked on a unit last; later findings are added to its trail."""
 
     job: str
@@ -76,7 +76,7 @@ class StepContext(NamedTuple):
     # Artifacts that agents of the package or feature have stored
     artifacts: tuple[StoredArtifact, ...] = ()
     # The implementers of a package; for a feature, its last job
-    workers: tuple[UnitWorker, ...] = ()
+    workers: tuple[LastJob, ...] = ()
     # Checks that ran for the next job of a feature, with their times
     check_entries: tuple[tuple[str, TrailEvent], ...] = ()
     # The sealed acceptance tests, if there are any

@@ -9,7 +9,7 @@ from phasegate.core.machine.package_events import AttemptSelected, PackageJobSta
 from phasegate.core.plan.acceptance import AcceptanceSeal, SealedTests, find_due_requirements
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.phase_transitions import build_state_view
-from phasegate.engine.jobs.step import CHECKS_RAN, PackageReview, StepContext, UnitWorker
+from phasegate.engine.jobs.step import CHECKS_RAN, LastJob, PackageReview, StepContext
 from phasegate.engine.journal.artifacts import (
     ARTIFACT_WRITTEN,
     StoredArtifact,
@@ -118,13 +118,13 @@ class StepContextReader:
             check_entries=tuple(self._check_entries),
         )
 
-    def _list_workers(self) -> list[UnitWorker]:
+    def _list_workers(self) -> list[LastJob]:
         if not self._package:
             last = next(reversed(self._jobs.values()), None)
-            return [UnitWorker(last.id, last.agent)] if last else []
+            return [LastJob(last.id, last.agent)] if last else []
 
         return [
-            UnitWorker(started.job, self._jobs[started.job].agent, index)
+            LastJob(started.job, self._jobs[started.job].agent, index)
             for index, started in sorted(self._implementers.items())
             if started.job in self._jobs
         ]

@@ -20,7 +20,7 @@ from phasegate.core.audit.trail import (
     build_agent_actor,
 )
 from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS
-from phasegate.engine.jobs.step import CHECKS_RAN, TrailNote, UnitWorker
+from phasegate.engine.jobs.step import CHECKS_RAN, LastJob, TrailNote
 from phasegate.engine.project.agents import list_builtin_agents
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
@@ -35,7 +35,7 @@ class TrailNoteBuilder:
     Create it when the step starts: no entry gets an earlier time.
     """
 
-    def __init__(self, project: Project, workers: Sequence[UnitWorker]) -> None:
+    def __init__(self, project: Project, workers: Sequence[LastJob]) -> None:
         self._project = project
         self._workers = workers
         self._started_at = project.now()
@@ -124,7 +124,7 @@ class TrailNoteBuilder:
                 )
                 self._notes.append(TrailNote(worker.job, ts, note))
 
-    def _make_agent_actor(self, worker: UnitWorker) -> TrailActor:
+    def _make_agent_actor(self, worker: LastJob) -> TrailActor:
         settings = (self._project.config.agents or list_builtin_agents()).get(worker.agent)
         return build_agent_actor(settings.harness if settings else worker.agent, worker.agent)
 

@@ -15,7 +15,7 @@ from phasegate.core.display.activity import Activity, RunningCommand
 from phasegate.core.trust import TRUSTS_EVERYTHING, Trust
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.project.check_record import CheckRecord
-from phasegate.engine.project.local_ports import FileDocumentStore, LocalRefs, SystemClock
+from phasegate.engine.project.local_services import FileDocumentStore, LocalRefs, SystemClock
 from phasegate.engine.project.ports import Clock, DocumentStore, Refs, format_timestamp
 from phasegate.errors import ConfigError
 from phasegate.sandbox.job import StopEvent

@@ -10,7 +10,7 @@ from phasegate.config.settings import MAX_ATTEMPTS, CommitHookPolicy
 from phasegate.core.machine.feature_events import Completed, Merged, NotMerged, SentBack
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.plan.acceptance import SealedTests
-from phasegate.core.plan.overlap import explain_failed_combination, format_merged
+from phasegate.core.plan.feature_overlap import explain_failed_combination, format_merged
 from phasegate.engine.checks.evidence_text import describe_evidence, describe_failures
 from phasegate.engine.checks.phase_commands import check_merge
 from phasegate.engine.jobs.step import StepContext

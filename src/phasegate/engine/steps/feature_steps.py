@@ -66,7 +66,7 @@ from phasegate.engine.steps.feature_merge import (
 from phasegate.engine.steps.harvest import AgentChanges, harvest_documents
 from phasegate.engine.steps.planning import PackagePlanner, check_plan
 from phasegate.engine.steps.spec_update import describe_delta_problems
-from phasegate.engine.steps.validate import select_latest_claims
+from phasegate.engine.steps.validate_package import select_latest_claims
 from phasegate.engine.steps.workplace import (
     STATE_FOLDER,
     copy_for_review,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from phasegate.core.machine.package_events import AnyPackageEvent, PackageMerged, PackageNotMerged
 from phasegate.engine.checks.evidence_text import describe_evidence, describe_failures
 from phasegate.engine.checks.manifest import PackageChecker
-from phasegate.engine.jobs.step import StepResult, UnitWorker
+from phasegate.engine.jobs.step import LastJob, StepResult
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.steps.harvest import summarize_paths
 from phasegate.engine.steps.workplace import PackageWorkspace
@@ -19,7 +19,7 @@ MAX_MERGE_ATTEMPTS = 20
 
 
 def merge_package(
-    workspace: PackageWorkspace, workers: Sequence[UnitWorker]
+    workspace: PackageWorkspace, workers: Sequence[LastJob]
 ) -> StepResult[AnyPackageEvent]:
     """Merge a package into its feature's branch, by compare-and-swap."""
     notes = TrailNoteBuilder(workspace.project, workers)

@@ -23,12 +23,12 @@ from phasegate.core.machine.package_state import AGENT_STEPS, PackageAction, Pac
 from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
-from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult, UnitWorker
+from phasegate.engine.jobs.step import AgentRequest, LastJob, StepContext, StepResult
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.briefing import build_package_job
-from phasegate.engine.steps.contest import (
+from phasegate.engine.steps.compare_attempts import (
     assign_comparison,
     finish_comparison,
     judge_attempt,
@@ -36,7 +36,7 @@ from phasegate.engine.steps.contest import (
 )
 from phasegate.engine.steps.harvest import harvest_package
 from phasegate.engine.steps.package_merge import merge_package
-from phasegate.engine.steps.validate import (
+from phasegate.engine.steps.validate_package import (
     build_claim_events,
     compare_failure_claims,
     select_latest_claims,
@@ -317,7 +317,7 @@ class PackageSteps:
         )
         index = request.agent_index
         workspace = self._workspace_for(request)
-        worker = UnitWorker(assigned.job_id, assigned.agent, index)
+        worker = LastJob(assigned.job_id, assigned.agent, index)
         notes = TrailNoteBuilder(workspace.project, (worker,))
         claims = (
             *build_claim_events(self._workspace, assigned, index, job_end),

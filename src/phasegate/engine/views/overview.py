@@ -54,7 +54,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from phasegate.core.plan.overlap import FeatureOverlap
+    from phasegate.core.plan.feature_overlap import FeatureOverlap
     from phasegate.core.plan.work_package import WorkPackage
     from phasegate.engine.views.claims import AgentClaims
     from phasegate.engine.views.feature import FeatureView
@@ -366,7 +366,7 @@ def _find_overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOv
         return ()
 
     # Imported here: git runs only if there can be overlaps.
-    from phasegate.engine.views.overlap import find_overlaps
+    from phasegate.engine.views.feature_overlap import find_overlaps
 
     return find_overlaps(folder, active)
 

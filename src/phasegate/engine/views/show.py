@@ -55,7 +55,7 @@ class Subject(NamedTuple):
     job: JobView | None = None
 
 
-class KeptPart(NamedTuple):
+class StoredPart(NamedTuple):
     """A stored part of a subject; `job` is empty if it belongs to no single job."""
 
     kind: PartKind
@@ -188,7 +188,9 @@ def select_jobs(subject: Subject, role: str | None, round_: int | None) -> Subje
     return subject._replace(jobs=tuple(jobs))
 
 
-def read_part(project: Project, reader: StoreReader, subject: Subject, kind: PartKind) -> KeptPart:
+def read_part(
+    project: Project, reader: StoreReader, subject: Subject, kind: PartKind
+) -> StoredPart:
     """Read a stored part of a subject; raise if it does not exist.
 
     Prompt, log and answer are those of the newest job.
@@ -210,7 +212,7 @@ def read_part(project: Project, reader: StoreReader, subject: Subject, kind: Par
             f"phasegate show {subject.name} lists what is available",
         )
 
-    return KeptPart(kind=kind, feature=subject.feature, subject=subject.name, job=job, text=text)
+    return StoredPart(kind=kind, feature=subject.feature, subject=subject.name, job=job, text=text)
 
 
 def follow_log(project: Project, subject: Subject, wait: WaitCallback) -> Iterator[str]:

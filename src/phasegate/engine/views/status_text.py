@@ -220,7 +220,7 @@ def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
 
 def _overlap_lines(overview: Overview) -> Iterator[str]:
     if overview.overlaps:
-        from phasegate.core.plan.overlap import format_overlap
+        from phasegate.core.plan.feature_overlap import format_overlap
 
         yield from ("", *(escape_unprintable(format_overlap(one)) for one in overview.overlaps))
 

@@ -40,6 +40,7 @@ from phasegate.engine.tools.preflight import refuse_unready_agents
 from phasegate.engine.views.audit import describe_entry, read_chain_page, verify_audit_trail
 from phasegate.engine.views.board_registry import assign_repository_names, list_repositories
 from phasegate.engine.views.check_lines import parse_check_lines
+from phasegate.engine.views.decision_grounds import decision_grounds, read_feature_diff
 from phasegate.engine.views.feature import (
     FeatureStatusView,
     agent_bars,
@@ -47,7 +48,6 @@ from phasegate.engine.views.feature import (
     feature_view,
 )
 from phasegate.engine.views.follow import compute_stamp
-from phasegate.engine.views.grounds import decision_grounds, read_feature_diff
 from phasegate.engine.views.job import job_view, read_evidence
 from phasegate.engine.views.job_log import read_log_page, read_log_text
 from phasegate.engine.views.overview import (

@@ -16,7 +16,7 @@ from phasegate.core.text.visible import escape_controls, escape_unprintable
 from phasegate.core.text.wrap import wrap_line
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.views.claims import render_agent_claims, render_claims
-from phasegate.engine.views.grounds import decision_grounds, render_grounds
+from phasegate.engine.views.decision_grounds import decision_grounds, render_grounds
 from phasegate.engine.views.job import JobView
 from phasegate.engine.views.overview import (
     AttemptView,
@@ -28,8 +28,8 @@ from phasegate.engine.views.overview import (
     resolve_feature,
 )
 from phasegate.engine.views.show import (
-    KeptPart,
     PartKind,
+    StoredPart,
     Subject,
     find_subject,
     follow_log,
@@ -177,7 +177,7 @@ def show_subject(
         _print_part(view, content)
 
 
-def _print_part(view: Subject, content: KeptPart) -> None:
+def _print_part(view: Subject, content: StoredPart) -> None:
     """Print a part of a subject's data; on a terminal, also whose words they are."""
     if sys.stdout.isatty():
         whose = next((job for job in view.jobs if job.id == content.job), None)

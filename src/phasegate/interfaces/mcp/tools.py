@@ -17,10 +17,10 @@ from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.views.artifacts import ArtifactFiles
+from phasegate.engine.views.decision_grounds import decision_grounds, render_grounds
 from phasegate.engine.views.drift import find_drift, render_drift
 from phasegate.engine.views.feature import feature_status_view, feature_view
 from phasegate.engine.views.follow import JournalFollower
-from phasegate.engine.views.grounds import decision_grounds, render_grounds
 from phasegate.engine.views.job import job_view
 from phasegate.engine.views.overview import (
     StoreReader,

@@ -99,14 +99,14 @@ def feature_from_folder(folder: str) -> str:
     return folder
 
 
-class SeenEnds(NamedTuple):
+class LastReadPages(NamedTuple):
     """The last pages that this machine has read: of the heads, and of each journal."""
 
     heads: tuple[int, str]
     journals: JournalEnds
 
 
-def read_seen_ends(copy_path: Path) -> SeenEnds | None:
+def read_seen_ends(copy_path: Path) -> LastReadPages | None:
     """Return what a local copy has read from its bucket; None if there is no copy."""
     if not copy_path.is_file():
         return None
@@ -122,7 +122,7 @@ def read_seen_ends(copy_path: Path) -> SeenEnds | None:
         for name, value in ends.items()
         if name.startswith(_READ_END_PREFIX)
     }
-    return SeenEnds(_parse_end(ends.get(_HEADS_END_KEY, "0 ")), journals)
+    return LastReadPages(_parse_end(ends.get(_HEADS_END_KEY, "0 ")), journals)
 
 
 class _PollSchedule:

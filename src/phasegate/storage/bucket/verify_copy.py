@@ -26,7 +26,7 @@ from phasegate.storage.bucket.copier import (
 from phasegate.storage.bucket.journal import (
     JOURNAL_FOLDER,
     JournalEnds,
-    SeenEnds,
+    LastReadPages,
     feature_from_folder,
     heads_log,
     journal_log,
@@ -48,7 +48,7 @@ def verify_bucket(
     bucket: Bucket,
     location: Location | None,
     fleet_buckets: Sequence[Bucket] | None = None,
-    seen: SeenEnds | None = None,
+    seen: LastReadPages | None = None,
 ) -> AuditReport:
     """Verify the records in a bucket.
 
@@ -76,7 +76,7 @@ def _verify_once(
     bucket: Bucket,
     location: Location | None,
     fleet_buckets: Sequence[Bucket],
-    seen: SeenEnds | None,
+    seen: LastReadPages | None,
 ) -> AuditReport:
     """Verify chain, journals and trails of the bucket; return the report."""
     findings = Findings()
@@ -110,7 +110,7 @@ def _verify_once(
 
 
 def _verify_journals(
-    bucket: Bucket, findings: Findings, seen: SeenEnds | None
+    bucket: Bucket, findings: Findings, seen: LastReadPages | None
 ) -> Iterator[_BucketChain]:
     """Verify the journals of a fleet against the heads, and against what was seen before."""
     journals = {}
@@ -133,7 +133,7 @@ def _verify_journals(
 
 
 def find_lost_pages(
-    seen: SeenEnds, heads: Sequence[str], journals: Mapping[str, Sequence[str]]
+    seen: LastReadPages, heads: Sequence[str], journals: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
     """Yield the places of the pages that were seen before and are not there any more.
 

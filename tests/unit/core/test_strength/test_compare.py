@@ -6,7 +6,7 @@ from phasegate.core.test_strength.compare import (
     ChangedText,
     PackagePlanFacts,
     SourceIndex,
-    find_bites,
+    find_dependent_tests,
     find_lost_tests,
     judge_lost_tests,
     match_requirements,
@@ -54,7 +54,10 @@ def test_the_plan_explains_a_removed_test_and_the_work_does_not() -> None:
 def test_a_file_that_cannot_be_loaded_says_nothing_about_its_old_tests() -> None:
     work = {"t.py::test_old": PASSED, "t.py::test_new": PASSED, "u.py::test_red": PASSED}
     base = {"t.py::test_old": PASSED, "u.py::test_red": FAILED}
-    assert find_bites(base, {"t.py::": ERROR}, work) == ["t.py::test_new", "u.py::test_red"]
+    assert find_dependent_tests(base, {"t.py::": ERROR}, work) == [
+        "t.py::test_new",
+        "u.py::test_red",
+    ]
 
 
 def test_a_test_counts_for_the_requirements_that_it_names() -> None:

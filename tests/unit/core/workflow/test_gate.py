@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from phasegate.core.answer.vocabulary import Verdict
-from phasegate.core.workflow.gate import GateDemands, GateEvidence, GateOutcome, evaluate_gate
+from phasegate.core.workflow.gate import GateEvidence, GateOutcome, GateRequirements, evaluate_gate
 
-DEMANDS = GateDemands(artifacts=("spec.md", "proposal.md"), commands=("test", "lint"))
+DEMANDS = GateRequirements(artifacts=("spec.md", "proposal.md"), commands=("test", "lint"))
 COMPLETE = GateEvidence(frozenset(DEMANDS.artifacts), {"test": True, "lint": True}, Verdict.PASS)
 
 
@@ -78,7 +78,7 @@ def test_a_requested_change_fails_the_gate(verdict: Verdict | None) -> None:
 
 
 def test_a_gate_without_a_critic_needs_no_verdict_but_heeds_one() -> None:
-    demands = GateDemands(verdict=False)
+    demands = GateRequirements(verdict=False)
     assert evaluate_gate(demands, GateEvidence()).outcome is GateOutcome.PASSED
     assert (
         evaluate_gate(demands, GateEvidence(verdict=Verdict.NEEDS_CHANGES)).outcome

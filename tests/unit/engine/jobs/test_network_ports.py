@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
+from phasegate.engine.jobs.network_ports import reserve_ports_and_data
 
 
 @pytest.mark.demand("R5.d")

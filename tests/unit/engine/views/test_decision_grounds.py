@@ -8,7 +8,7 @@ from phasegate.core.plan.trace import RequirementTrace, TestLink
 from phasegate.core.test_strength.model import (
     FlakyTest,
     MutantResult,
-    RequirementBite,
+    RevertedRequirement,
     Severity,
     StrengthFinding,
     StrengthReport,
@@ -16,7 +16,7 @@ from phasegate.core.test_strength.model import (
 from phasegate.core.test_strength.page import MAX_DOUBTS, list_doubts
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.views.check_lines import CheckLine, parse_check_lines, summarize_checks
-from phasegate.engine.views.grounds import (
+from phasegate.engine.views.decision_grounds import (
     DecisionGrounds,
     FeatureFile,
     PackageGrounds,
@@ -134,7 +134,7 @@ def test_the_doubts_of_a_package_are_listed_with_the_worst_first() -> None:
     )
     report = StrengthReport(
         findings=(loose, odd, lost),
-        requirements=(RequirementBite("FR-1", (), ("test_a",)), RequirementBite("FR-2")),
+        requirements=(RevertedRequirement("FR-1", (), ("test_a",)), RevertedRequirement("FR-2")),
         mutants=(survivor,),
         flaky=(FlakyTest(test="test_b", passed=2, failed=1, on_base=True),),
         notes=("2 mutants were not tried",),

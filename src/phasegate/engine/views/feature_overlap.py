@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.core.plan.overlap import FeatureOverlap, find_feature_overlaps
+from phasegate.core.plan.feature_overlap import FeatureOverlap, find_feature_overlaps
 from phasegate.errors import PhasegateError
 from phasegate.git import GitFailed
 from phasegate.workspace.commit_log import list_changed_paths

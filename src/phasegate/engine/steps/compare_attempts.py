@@ -25,7 +25,7 @@ from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.steps.briefing import build_comparison_job
 from phasegate.engine.steps.harvest import harvest_package
-from phasegate.engine.steps.validate import select_latest_claims, validate_commit
+from phasegate.engine.steps.validate_package import select_latest_claims, validate_commit
 from phasegate.engine.steps.workplace import PackageWorkspace, copy_for_review, review_folder
 from phasegate.workspace.checkout_lifecycle import archive_attempt, promote_attempt
 from phasegate.workspace.export import export_tree
