@@ -1,4 +1,4 @@
-"""Define the errors of the product, by who has to act: user, machine, or another process."""
+"""Errors that users see, grouped by who has to act: user, machine, or another process."""
 
 from __future__ import annotations
 

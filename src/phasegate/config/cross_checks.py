@@ -248,7 +248,7 @@ def _check_paths(paths: PathSettings) -> Iterator[ConfigProblem]:
 
 
 def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
-    """Yield invalid addresses and incomplete or forbidden keys of the bucket."""
+    """Yield the problems of [storage]: an invalid address, incomplete or forbidden credentials."""
     if storage.url and not _BUCKET.fullmatch(storage.url):
         yield ConfigProblem(
             ("storage", "url"),

@@ -422,7 +422,9 @@ class ForgeApi:
         if wait_s is not None or answer.status in _TRANSIENT_STATUSES:
             raise TemporarilyUnavailable(where, retry_after_s=wait_s or 0.0)
 
-        raise ApiError(where, "check the forge", answer.status)
+        raise ApiError(
+            where, "check url, repository and the token's permissions in [forge]", answer.status
+        )
 
 
 def _call_within(timeout_s: float, call: Callable[[], HttpResponse]) -> HttpResponse:

@@ -64,10 +64,14 @@ def _find_toolchains(source: Mapping[str, str]) -> dict[str, str]:
 
 def _check_variables(values: dict[str, str]) -> dict[str, str]:
     for name, value in values.items():
-        if not name or "=" in name or "\0" in name + value:
+        if not name or "=" in name or "\0" in name:
             raise ConfigError(
-                f"{name!r} cannot be an environment variable",
-                "check the names in `env` of the agent",
+                f"{name!r} is not a valid name of an environment variable",
+                "correct it in `env` of the agent",
+            )
+        if "\0" in value:
+            raise ConfigError(
+                f"the value of {name} contains a NUL character", "set the variable to plain text"
             )
 
     return values

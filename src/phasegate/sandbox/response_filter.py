@@ -57,7 +57,7 @@ class ResponseFilter:
         return self._in_body and (self.has_ended or is_until_close)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what the job may see of the response so far."""
+        """Add received bytes; return the further bytes that the job may see."""
         self._buffer += data
         seen = b""
         while not self._in_body and b"\r\n\r\n" in self._buffer:
@@ -139,7 +139,10 @@ class ResponseFilter:
         return body
 
     def _read_chunk_size(self) -> bool:
-        """Read the line with the size of the next chunk; return False if it is not all there."""
+        """Read the size line of the next chunk.
+
+        Return False if the line is incomplete, or if the chunk is the last one.
+        """
         # The line feed after the previous chunk comes first.
         text = self._buffer.removeprefix(b"\r\n")
         line, found, rest = text.partition(b"\n")

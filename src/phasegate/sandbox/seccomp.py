@@ -143,13 +143,13 @@ def build_filter(machine: str) -> bytes | None:
     return b"".join(_build_program(architecture))
 
 
-def _build_program(machine: _CpuArchitecture) -> list[bytes]:
-    """Return the BPF instructions of the filter for a processor."""
-    column = machine.column
+def _build_program(architecture: _CpuArchitecture) -> list[bytes]:
+    """Return the filter's BPF instructions for one CPU architecture."""
+    column = architecture.column
     return [
         _instruction(_LOAD, _ARCH_OFFSET),
         # 32-bit programs would need another list: all their system calls are refused.
-        *_run_unless_equal(machine.audit_arch, [_refuse(errno.ENOSYS)]),
+        *_run_unless_equal(architecture.audit_arch, [_refuse(errno.ENOSYS)]),
         _instruction(_LOAD, _NUMBER_OFFSET),
         *_run_if(_AT_LEAST, _X32_CALL_BIT, [_refuse(errno.ENOSYS)]),
         *_refuse_calls(_REFUSED, column, errno.EPERM),

@@ -344,6 +344,7 @@ def _check_chain(
     Return the rows that the tables should have according to the journal.
     """
     rows: RowsByKey = {}
+    # Fills `rows` as a side effect while it is consumed
     links = _collect_rows(reader.chain_links(), rows, findings)
     heads = [
         *(recorded_heads.confirmed if recorded_heads else ()),

@@ -102,7 +102,7 @@ def hash_children(left: bytes, right: bytes) -> bytes:
 
 
 def compute_root(leaves: Sequence[bytes]) -> bytes:
-    """Return the root of a tree over leaf hashes."""
+    """Return the Merkle root (RFC 6962) of leaf hashes; an odd last node moves up unchanged."""
     if not leaves:
         return hashlib.sha256(b"").digest()
     level = list(leaves)

@@ -222,7 +222,7 @@ class CheckoutMove:
         log_moves(self._repository, self._lock, noted, durable=True)
 
     def revert(self) -> None:
-        """Undo `apply`, because the branch could not be moved."""
+        """Undo `apply`, after the branch could not be moved."""
         self._log_moves(
             [RefMove(path, _object_id(new), _object_id(old)) for path, old, new in self._changes]
         )

@@ -119,7 +119,7 @@ def copy_included_files(root: Path, paths: Sequence[str], checkout: Path) -> tup
 
     Existing files are not overwritten. Links are not followed on either side.
     """
-    laid = []
+    copied = []
     left = MAX_TOTAL_BYTES
     with folder_descriptor(root) as source, folder_descriptor(checkout) as target:
         for path in paths:
@@ -130,15 +130,16 @@ def copy_included_files(root: Path, paths: Sequence[str], checkout: Path) -> tup
                 left -= os.fstat(file).st_size
                 if left < 0:
                     raise ConfigError(
-                        f"{INCLUDE_FILE_NAME} matches more than {MAX_TOTAL_BYTES >> 20} MiB",
-                        "list individual files",
+                        f"the files that {INCLUDE_FILE_NAME} matches have more than"
+                        f" {MAX_TOTAL_BYTES >> 20} MiB",
+                        "narrow its patterns, for example to single files",
                     )
 
                 if stat.S_ISREG(os.fstat(file).st_mode):
                     _copy_file(file, target, path)
-                    laid.append(path)
+                    copied.append(path)
 
-    return tuple(laid)
+    return tuple(copied)
 
 
 def _copy_file(file: int, target: int, path: str) -> None:

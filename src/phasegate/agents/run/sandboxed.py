@@ -183,7 +183,7 @@ def redact_report(report: AgentReport, secrets: tuple[bytes, ...]) -> AgentRepor
 
 
 class _OutputDispatcher:
-    """A dispatcher of output lines to the parser and of its events to the listener."""
+    """Pass output lines to the parser, and its events to the listener."""
 
     def __init__(self, parser: OutputParser, on_event: OnEvent | None) -> None:
         self._parser = parser

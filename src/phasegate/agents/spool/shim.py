@@ -177,7 +177,7 @@ def write_request(spool: str, request: object) -> str:
 
 
 def wait_for_answer(spool: str, name: str) -> dict[str, object] | None:
-    """Return the answer; None if there was none in time."""
+    """Return the answer; None after the timeout, {} for an answer that is no object."""
     path = f"{spool}/answers/{name}.json"
     deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
 

@@ -165,7 +165,7 @@ def extract_line_hash(line: bytes) -> str:
 
 
 def _to_json(record: dict[str, TrailValue]) -> bytes:
-    """Encode as ASCII JSON: text of an agent cannot contain line ends or terminal controls."""
+    """Encode as ASCII JSON, so that no text puts line ends or terminal controls into the trail."""
     try:
         text = msgspec.json.encode(record)
     except UnicodeEncodeError:

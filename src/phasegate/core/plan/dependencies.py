@@ -142,7 +142,7 @@ def find_cycles(needs: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
 
 
 class _CycleFinder:
-    """The names that are part of a cycle or wait for one. Each name is removed once."""
+    """Find cycles by removing the names that wait for nothing; takes linear time."""
 
     def __init__(self, needs: Mapping[str, Collection[str]]) -> None:
         waits_for = {

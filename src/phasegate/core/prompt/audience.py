@@ -20,9 +20,9 @@ class DocumentSelection(NamedTuple):
 def select_document(
     front_matter: YamlMapping | MalformedDocument | None, listed_by_name: bool
 ) -> DocumentSelection:
-    """Decide about one document by its front matter.
+    """Decide whether agents get a context document, by the `audience` in its front matter.
 
-    A document with unreadable front matter is not passed; the reason says so.
+    `listed_by_name`: a setting or the plan names the document, so it needs no front matter.
     """
     if isinstance(front_matter, MalformedDocument):
         return DocumentSelection(

@@ -122,7 +122,7 @@ class ShortDiff(NamedTuple):
 
 
 def shorten_diff(diff: str, max_characters: int) -> ShortDiff:
-    """Keep the diffs of whole files, the shortest first, in their order."""
+    """Shorten a diff to `max_characters` by leaving out whole files, the longest first."""
     files = [*_split_diff(diff)]
     room = max_characters
     kept = set()

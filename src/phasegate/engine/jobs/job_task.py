@@ -82,7 +82,7 @@ def _assemble_prompt(
 def make_task(
     project: Project, assigned: JobAssignment, harness: Harness, prompt: Path
 ) -> AgentTask:
-    """Build the task of an agent: what its envelope says, and where it works."""
+    """Build the AgentTask of a job from its envelope, agent settings and checkout."""
     package = assigned.package
     settings = assigned.settings
     document = assigned.package_document or prompt

@@ -52,7 +52,7 @@ from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, find_path, pin_paths
 
-_MAX_ATTEMPTS = 20
+_MAX_MERGE_TRIES = 20
 _MAX_CONFLICT_CHARS = 12_000
 _SIGNING_REMEDY = (
     "unlock the key, or fix gpg.format, user.signingkey and gpg.program, "
@@ -72,7 +72,7 @@ def merge_feature(
     branch = FeatureBranch(project, feature.workflow.feature)
     base = feature.base
 
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(_MAX_MERGE_TRIES):
         result = _try_feature_merge(branch, feature, context, notes)
         if result is not None:
             return result

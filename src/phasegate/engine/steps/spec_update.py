@@ -49,10 +49,10 @@ class SpecUpdate(NamedTuple):
 
 
 def compute_spec_update(branch: FeatureBranch, head: str, base: str, merged: str) -> SpecUpdate:
-    """Return the specifications of `base` with the changes that `head` of a feature states.
+    """Apply the changes that the feature's spec.md states at `head` to the documents of `base`.
 
-    `merged` is a commit or tree that has the feature's code. Tests and code that the feature
-    changed are accepted with it; what was changed before stays unaccepted.
+    `merged` is a commit or tree that has the feature's code. Drift of tests and code that the
+    feature changed is accepted; drift that existed before it stays reported.
     """
     project = branch.project
     current = read_current_specs(project, base)

@@ -87,13 +87,13 @@ def render_agent_claims(claims: Sequence[AgentClaims]) -> Iterator[str]:
 
 
 def render_claims(
-    agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]
+    agent: str, claimed: Mapping[str, object], differs: Iterable[tuple[str, str]]
 ) -> Iterator[str]:
     """Yield an agent's claims, and the observed facts that contradict them."""
     for name in RESULT_TEXT_FIELDS:
-        if value := words.get(name):
+        if value := claimed.get(name):
             text = "; ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             yield f"{agent} says, {name}: {' '.join(text.split())}"
 
-    for claim, truth in differs:
-        yield f"{agent} says: {claim}; observed: {truth}"
+    for claim, observed in differs:
+        yield f"{agent} says: {claim}; observed: {observed}"

@@ -54,7 +54,7 @@ class TraceReport(NamedTuple):
 
 
 def trace_feature(project: Project, slug: str) -> TraceReport:
-    """Trace the requirements of a feature."""
+    """Find the documents, packages, commits and tests of each requirement of a feature."""
     reader = open_store_reader(project.location)
     events = _read_events(reader, slug)
     branches = _find_branches(project, slug, events)
