@@ -34,6 +34,7 @@ STEP_FAILED_EXIT = 70
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _TASK_STATUS_PREFIX = "<task_status id="
 _FILE_MODES = {"write": "w", "append": "a"}
+_EMAIL = "scripted@agent.invalid"
 
 
 class StepFailed(Exception):
@@ -320,9 +321,10 @@ def _read_git_output(*arguments: str) -> str:
 
 def _start_git(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     settings = ["-c", "commit.gpgSign=false"]
-    # The identity of a checkout is its user's: another one would count as a foreign author
+    # The author stays the user of the checkout: another one would count as foreign
+    settings += ["-c", "committer.name=Scripted Agent", "-c", f"committer.email={_EMAIL}"]
     if arguments[0] == "commit" and not _read_git_output("config", "user.email"):
-        settings += ["-c", "user.name=Scripted Agent", "-c", "user.email=scripted@agent.invalid"]
+        settings += ["-c", "user.name=Scripted Agent", "-c", f"user.email={_EMAIL}"]
 
     command = ["git", *settings, *arguments]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
