@@ -178,7 +178,7 @@ def test_what_takes_long_says_what_it_waits_for(tmp_path: Path) -> None:
         timeout=60,
     )
     terminal.expect("reading the versions of the agents  0:0[0-9]")
-    terminal.expect(r"\x1b\[2K\x1b\[1A\r\nclaude ")  # wiped before the answer
+    terminal.expect(r"\x1b\[2K\x1b\[1A\r\ncodex ")  # wiped before the answer
 
 
 PATHS = """
@@ -320,7 +320,7 @@ def test_a_run_without_a_sign_in_is_refused_before_anything_is_recorded(
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     refused = phasegate("run", "quick", "Say bye", cwd=root)
-    assert (refused.code, "claude cannot work: neither a sign-in nor a key" in refused.stderr) == (
+    assert (refused.code, "claude cannot run: neither a sign-in nor a key" in refused.stderr) == (
         2,
         True,
     )

@@ -174,7 +174,7 @@ def test_a_person_takes_a_feature_back_through_the_server_too(run: FeatureRun) -
         assert "text to record: be polite" in client.asked[0]
         run.command("start", TYPE, "Another")
         assert (
-            f"several features are active\nhint: choose with --feature: {SLUG}"
+            f"several features are active\nhint: choose with the argument `feature`: {SLUG}"
             in client.refusal("run")
         )
 

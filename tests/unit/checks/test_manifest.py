@@ -383,7 +383,7 @@ def test_no_evidence_is_not_a_pass() -> None:
 
 def test_a_command_without_end_is_ended_and_fails(tmp_path: Path) -> None:
     failure = only_failure(checked(done(tmp_path), commands={"test": "sleep 60"}, timeout_s=0.5))
-    assert "out of time" in failure.summary
+    assert "timed out" in failure.summary
 
 
 FLAKY = """

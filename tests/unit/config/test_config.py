@@ -443,7 +443,7 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
         ('access_key_env = "RECORD_KEY"', "an access key and its secret must be set"),
         (
             'access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"',
-            "ANTHROPIC_API_KEY is an agent's key",
+            "ANTHROPIC_API_KEY is the key of an agent",
         ),
         ('access_key_env = "A"\nsecret_key_env = "GH_TOKEN"', "GH_TOKEN is the key of a forge"),
         ('[fleet]\napi_key_env = "GITLAB_TOKEN"', "GITLAB_TOKEN is the key of a forge"),

@@ -51,7 +51,7 @@ def test_a_clone_that_is_pointed_to_another_repository_is_refused(tmp_path: Path
     remote, other = make_remote(tmp_path), make_remote(tmp_path, "other")
     ours = clone(tmp_path, remote, "ours")
     made = check_remote_id(ours, remote, new_id("a"))
-    with pytest.raises(StateConflict, match="has lost"):
+    with pytest.raises(StateConflict, match="no longer has"):
         check_remote_id(ours, other, new_id("b"))
     check_remote_id(clone(tmp_path, other, "theirs"), other, new_id("c"))
     with pytest.raises(StateConflict, match="this clone belongs to"):

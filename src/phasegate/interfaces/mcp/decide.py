@@ -15,6 +15,7 @@ from phasegate.engine.project.project import Project, open_project, open_project
 from phasegate.engine.views.feature import FeatureStatusView
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.interfaces.mcp.elicitation import Elicitor, NotConfirmed
+from phasegate.interfaces.mcp.hints import FOR_THE_USER
 from phasegate.interfaces.mcp.jsonrpc import JsonObject
 from phasegate.interfaces.mcp.tool_arguments import (
     ANSWER_ORDER,
@@ -66,7 +67,7 @@ def handle_decide(
                     f"{elicitor.client} asked by MCP for: {command}. {refused.reason}",
                 )
 
-            raise StateConflict(f"not done: {refused.reason}", f"the user can run: {command}")
+            raise StateConflict(f"not done: {refused.reason}", f"{FOR_THE_USER}{command}")
 
         by = identify_caller(project, elicitor)
         orders.execute_order(project, store, slug, wanted, by, seq)
@@ -96,7 +97,7 @@ def _answer_question(
         if refused is not None:
             answer = msgspec.json.encode(arguments.text).decode()
             command = f"phasegate answer {question.id} {answer} --feature {question.feature}"
-            raise StateConflict(f"not done: {refused.reason}", f"the user can run: {command}")
+            raise StateConflict(f"not done: {refused.reason}", f"{FOR_THE_USER}{command}")
 
         answer_question(
             project=project,

@@ -8,11 +8,16 @@ from phasegate.core.workflow.orders import ORDERS
 
 _COMMAND = re.compile(r"phasegate ([a-z-]+)([^,;()`]*)")
 _FEATURE_OPTION = re.compile(r"\s*--feature(?:[ =](?:SLUG\b|\d{3}-[\w-]+))?")
+# A hint with this beginning names a command for the user, not for the client
+FOR_THE_USER = "the user can run: "
 _TOOLS = ("status", "run", "start", "stop")
 
 
 def reword_hint(hint: str) -> str:
     """Name the tool instead of the command; a command without a tool is one for the user."""
+    if hint.startswith(FOR_THE_USER):
+        return hint
+
     worded = _COMMAND.sub(_reword_command, hint)
     return re.sub(r"--feature\b", "the argument `feature`", worded)
 
