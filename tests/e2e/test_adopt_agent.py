@@ -143,6 +143,22 @@ def test_a_specification_with_uncommitted_changes_is_not_overwritten(tmp_path: P
     assert made.call("adopt", "voices.py").code == 2
 
 
+@pytest.mark.demand("L3.c")
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("unittest.TestCase.assertEqual = lambda *_: None", "changed how tests are run"),
+        ("import nothing_like_this", "reported no test"),
+    ],
+)
+def test_tests_that_cannot_be_trusted_are_refused(tmp_path: Path, line: str, told: str) -> None:
+    tests = TESTS.replace("import unittest\n", f"import unittest\n{line}\n")
+    made = played(tmp_path, REQUIREMENTS + tests)
+    done = made.call("adopt", "voices.py", "--capability", "v", "--agent", "actor", "--yes")
+    assert (done.code, told in done.stderr) == (4, True), (done.stdout, done.stderr)
+    assert not (made.root / "specs").exists()
+
+
 def test_big_folders_go_in_slices_of_one_language() -> None:
     body = "def run():\n    return 1\n"
     code = {"a/z.ts": "x", "a/two.py": body, "a/one.py": body, "a/empty.py": ""}

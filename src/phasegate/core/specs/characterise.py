@@ -169,7 +169,7 @@ def draft_characterised(
     tests = proposal.tests
     for block in blocks:
         if _name_test(test_file, block) not in used:
-            tests = tests.replace(block.text, "", 1)
+            tests = re.sub(r"\n{4,}", "\n\n\n", tests.replace(block.text, "", 1)).rstrip() + "\n"
 
     files = {**code, test_file: tests}
     ids = (f"{make_id_prefix(capability)}-{number:03}" for number in count(1))

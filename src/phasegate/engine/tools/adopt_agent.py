@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
-from phasegate.checks.evidence import CheckResult
+from phasegate.checks.evidence import CheckOutcome, CheckResult
 from phasegate.checks.plan import Purpose
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.specs.adopt import find_tests
@@ -21,6 +21,7 @@ from phasegate.core.specs.spec_file import MalformedSpec
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.checks.plan import make_check_plans
+from phasegate.engine.checks.run_baseline import BaseTree
 from phasegate.engine.project.agents import choose_agent
 from phasegate.engine.project.current_specs import read_texts
 from phasegate.engine.project.project import Project
@@ -137,15 +138,26 @@ def _run_test_file(
         ],
     )
     evidence = checker.run_checks(changed, (Purpose.SETUP, Purpose.TEST))
+    reports = BaseTree(checker.project, checker.package, commit).get_reports()
+    before = [check for report in reports for check in report.checks]
+    known = {name for check in before for name in _list_changed_functions(check)}
     outcomes: dict[str, set[str]] = {}
     for check in evidence.checks:
-        _refuse_unusable_run(check)
+        _refuse_unusable_run(check, known)
         prefix = f"{check.root}/" if check.root else ""
         for case in check.tests.cases if check.tests else ():
-            if prefix + case.file == path:
+            # Without a name, the file could not be loaded
+            if prefix + case.file == path and case.name:
                 name = case.name.partition("[")[0]
                 name = name.replace(".", "::") if path.endswith(".py") else name
                 outcomes.setdefault(name, set()).add(case.outcome)
+
+    if not outcomes:
+        tail = evidence.checks[-1].summary
+        raise StateConflict(
+            f"the test command reported no test of {path}: {tail}",
+            "phasegate check shows its output; it needs pytest, unittest or node --test",
+        )
 
     def find(name: str) -> str:
         return min(outcomes.get(name, {"not run"}) - {"passed"}, default="passed")
@@ -153,9 +165,14 @@ def _run_test_file(
     return find
 
 
-def _refuse_unusable_run(check: CheckResult) -> None:
-    """Refuse a setup that failed, and a test run that changed its own runner."""
-    if check.name == Purpose.SETUP and check.outcome == "failed":
+def _refuse_unusable_run(check: CheckResult, known: Collection[str]) -> None:
+    """Refuse a setup that failed, and a run that changed more of its runner than known."""
+    if check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED:
         raise StateConflict(f"the setup failed: {check.summary}", check.remedy)
-    if check.tests and (check.tests.is_forged or check.tests.changed_functions):
+    changed = {*_list_changed_functions(check)} - {*known}
+    if changed or (check.tests and check.tests.is_forged):
         raise StateConflict("the agent's tests changed how tests are run", _AGAIN)
+
+
+def _list_changed_functions(check: CheckResult) -> tuple[str, ...]:
+    return (check.tests.changed_functions if check.tests else ()) or ()
