@@ -50,7 +50,7 @@ def draft_requirements(
     left = []
     failing = []
     covered: set[str] = set()
-    for target, named in _find_tests(code, tests):
+    for target, named in find_tests(code, tests):
         covered.update(named)
         if target in bound:
             continue
@@ -70,7 +70,7 @@ def draft_requirements(
     )
 
 
-def _find_tests(
+def find_tests(
     code: Mapping[str, str], tests: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each test that names code, with the code."""

@@ -72,9 +72,16 @@ def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
 
 
 def ask_agent(
-    project: Project, store: Store, member: NamedAgent, commit: str, text: str
+    project: Project,
+    store: Store,
+    member: NamedAgent,
+    commit: str,
+    text: str,
+    purpose: str = "discover",
 ) -> tuple[str, str]:
     """Run an agent on a prompt in a temporary copy of a commit. Return the job id and the answer.
+
+    It is recorded under its purpose and the day.
 
     Raise StateConflict if the job fails.
     """
@@ -85,7 +92,7 @@ def ask_agent(
     try:
         export_tree(project.repository, commit, folder, with_git=True)
         assigned = _build_job(project, job, member, folder, text)._replace(
-            feature=f"discover-{project.now()[:10]}"
+            feature=f"{purpose}-{project.now()[:10]}"
         )
         ended = _run_and_record(project, store, assigned)
     finally:

@@ -100,7 +100,12 @@ class AdoptedCode(msgspec.Struct, frozen=True):
     uncovered: tuple[str, ...]
     left: tuple[str, ...]
     failing: tuple[str, ...]
-    is_written: bool
+    is_written: bool = False
+    # Requirements that an agent inferred and no test shows
+    inferred: tuple[str, ...] = ()
+    # The test file that an agent wrote; empty without one
+    test_file: str = ""
+    tests: str = ""
 
 
 def adopt_code(
@@ -108,56 +113,95 @@ def adopt_code(
 ) -> AdoptedCode:
     """Draft requirements from the tests of existing code; write them only if asked to."""
     commit = require_head(project)
-    paths = list_blobs(project.repository, commit, include_links=False)
+    code = read_code(project, commit, folder)
+    results = read_results(junit)
+    draft = draft_requirements(
+        capability=capability,
+        code=code,
+        tests=read_texts(project, commit, list_tests(project, commit)),
+        current=read_capability(project, commit, capability),
+        passes=lambda target: find_outcome(target, results) == "passed",
+        limit=limit,
+    )
+    adopted = propose_adoption(project, commit, capability, draft.spec)
+    adopted = msgspec.structs.replace(
+        adopted, uncovered=draft.uncovered, left=draft.left, failing=draft.failing
+    )
+    return write_adoption(project, adopted) if write else adopted
+
+
+def read_code(project: Project, commit: str, folder: str) -> dict[str, str]:
+    """Return the code of a folder that can be adopted; refuse if there is none."""
     inside = Scope((folder.rstrip("/") or ".",)) if folder.strip("./") else None
     code = [
         path
-        for path in paths
+        for path in list_blobs(project.repository, commit, include_links=False)
         if classify_file(path) == "code" and (inside is None or inside.covers(path))
     ]
     code = [path for path in code if path.endswith((".py", *JAVASCRIPT))]
     if not code:
         raise ConfigError(f"{folder} has no code that can be adopted", "pass a folder with code")
+    return read_texts(project, commit, code)
 
-    results = read_results(junit)
-    tests = [path for path in paths if classify_file(path) == "tests"]
-    current = read_current_specs(project, commit).specs.get(capability, CapabilitySpec())
-    draft = draft_requirements(
-        capability=capability,
-        code=read_texts(project, commit, code),
-        tests=read_texts(project, commit, tests),
-        current=current,
-        passes=lambda target: find_outcome(target, results) == "passed",
-        limit=limit,
-    )
+
+def list_tests(project: Project, commit: str) -> list[str]:
+    paths = list_blobs(project.repository, commit, include_links=False)
+    return [path for path in paths if classify_file(path) == "tests"]
+
+
+def read_capability(project: Project, commit: str, capability: str) -> CapabilitySpec:
+    """Return the current specification of a capability, empty if there is none."""
+    return read_current_specs(project, commit).specs.get(capability, CapabilitySpec())
+
+
+def propose_adoption(
+    project: Project, commit: str, capability: str, spec: CapabilitySpec
+) -> AdoptedCode:
+    """Propose to add requirements to the specification of a capability."""
+    current = read_capability(project, commit, capability)
     blocks = current.blocks or (f"# {capability}",)
-    text = render_spec(CapabilitySpec((*blocks, *draft.spec.blocks)))
-    document = get_spec_path(project, capability)
-    if write and draft.spec.blocks:
-        make_folder((project.root / document).parent, 0o755)
-        replace_file(project.root / document, text.encode(), _FILE_MODE)
-
     return AdoptedCode(
         capability=capability,
-        document=document,
-        text=text,
-        requirements=len(draft.spec.blocks),
-        uncovered=draft.uncovered,
-        left=draft.left,
-        failing=draft.failing,
-        is_written=write,
+        document=get_spec_path(project, capability),
+        text=render_spec(CapabilitySpec((*blocks, *spec.blocks))),
+        requirements=len(spec.blocks),
+        uncovered=(),
+        left=(),
+        failing=(),
     )
+
+
+def write_adoption(project: Project, adopted: AdoptedCode) -> AdoptedCode:
+    """Write a proposal to the user's checkout; uncommitted changes are never overwritten."""
+    files = {adopted.document: adopted.text} if adopted.requirements else {}
+    committed = read_texts(project, require_head(project), files).get(adopted.document, "")
+    path = project.root / adopted.document
+    if path.exists() and path.read_bytes() not in (committed.encode(), adopted.text.encode()):
+        raise StateConflict(f"{adopted.document} has changes", "commit them, then repeat")
+    if adopted.tests:
+        if (project.root / adopted.test_file).exists():
+            raise StateConflict(f"{adopted.test_file} already exists", "commit it, then repeat")
+        files[adopted.test_file] = adopted.tests
+    for name, text in files.items():
+        make_folder((project.root / name).parent, 0o755)
+        replace_file(project.root / name, text.encode(), _FILE_MODE)
+    return msgspec.structs.replace(adopted, is_written=True)
 
 
 def render_adoption(adopted: AdoptedCode) -> list[str]:
     """Render a proposal as text: the document, and what it does not cover."""
     lines = [] if adopted.is_written else [adopted.text.rstrip(), ""]
+    if adopted.tests and not adopted.is_written:
+        lines += [f"{adopted.test_file}:", "", adopted.tests.rstrip(), ""]
+    lines += [f"inferred, uncovered: {one}" for one in adopted.inferred]
     lines += [f"uncovered: {one}" for one in adopted.uncovered]
     lines += [f"does not pass: {one}" for one in adopted.failing]
     verb = "written to" if adopted.is_written else "proposed for"
     lines.append(f"{adopted.requirements} requirements {verb} {adopted.document}")
     if adopted.left:
-        lines.append(f"{len(adopted.left)} tests remain: commit, then repeat the command")
+        kind = "files" if adopted.test_file else "tests"
+        lines += [f"left: {one}" for one in adopted.left if adopted.test_file]
+        lines.append(f"{len(adopted.left)} {kind} remain: commit, then repeat the command")
     if not adopted.is_written:
         lines.append("nothing was written; add --write to write it")
     return lines
