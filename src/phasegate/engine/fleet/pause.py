@@ -42,5 +42,5 @@ def _decode_pause(data: bytes) -> FleetPause:
     try:
         return read_json(data, FleetPause)
     except msgspec.MsgspecError:
-        # Whoever wrote it wanted something of the workers
+        # A pause that cannot be read counts: workers can be resumed by an order
         return FleetPause("an unknown time")

@@ -45,7 +45,7 @@ def announce_worker(location: Location, since: str) -> Iterator[None]:
 def drain_workers(location: Location, report: Callable[[LockHolder], None]) -> int:
     """Tell the workers of a clone to drain, and wait until they have ended. Return their number.
 
-    `report` gets each worker that was told.
+    `report` gets each worker that drains now.
     """
     workers = list_workers(location)
     for worker in workers:

@@ -110,7 +110,7 @@ def pause(as_json: bool) -> int:
     """Let no worker take new work. Running agents end, and their work is recorded.
 
     Workers notice it within seconds, and keep running. It also holds for workers that start later.
-    Orders are recorded meanwhile. `fleet resume` ends the pause.
+    Orders are recorded as before. `fleet resume` ends the pause.
 
     \b
     Example:
