@@ -156,6 +156,29 @@ def test_labels_that_failed_once_are_set_by_the_next_call_and_others_stay(
         assert fake.pulls[1].labels[0] == "theirs"
 
 
+@pytest.mark.parametrize("kind", sorted(FORGES))
+def test_an_unknown_reviewer_is_a_notice_and_the_known_ones_are_asked(
+    kind: str, tmp_path: Path
+) -> None:
+    with opened(kind, tmp_path, unknown_people=("nobody", "no-one")) as (forge, fake):
+        (pull,) = forge.find_pulls("one", "main")
+        spec = PullSpec("one", "main", "One", "Text")
+        known = spec._replace(reviewers=("ada",))
+        assert [*forge.add_labels_and_reviewers(pull, known)] == [], "control"
+        asked = [*fake.pulls[1].reviewers]
+        assert len(asked) == 1
+
+        fake.pulls[1].reviewers = []
+        (pull,) = forge.find_pulls("one", "main")
+        mixed = spec._replace(reviewers=("nobody", "ada", "no-one"))
+        problems = forge.add_labels_and_reviewers(pull, mixed)
+        assert [text.partition(":")[0] for text in problems] == [
+            "cannot request a review from nobody",
+            "cannot request a review from no-one",
+        ]
+        assert fake.pulls[1].reviewers == asked
+
+
 @pytest.mark.demand("X7.b")
 @pytest.mark.parametrize("kind", sorted(FORGES))
 def test_a_look_succeeds_although_three_of_ten_calls_fail(kind: str, tmp_path: Path) -> None:

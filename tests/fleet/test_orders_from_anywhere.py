@@ -161,6 +161,40 @@ def test_a_worker_that_is_asked_to_end_finishes_its_agent_and_takes_nothing_new(
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_paused_fleet_finishes_its_agent_takes_nothing_new_and_resumes_with_the_merge(
+    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
+) -> None:
+    fleet = Fleet(tmp_path, s3, temporal, prefix, lost_after_s=60)
+    plan = plans("somehow")
+    mark = f"mark-{uuid4()}"
+    steps = [{"run": ["sh", "-c", f": {mark}; sleep 10"]}, *plan["steps"]]
+    fleet.origin.play({**plan, "steps": steps, "round": 1}, *SCENARIO)
+    person, worker = fleet.machine("person"), fleet.machine("worker")
+    with worker.worker() as process:
+        given = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--merge", "--detach")
+        assert given.returncode == 0, given.stderr
+        wait_until(lambda: is_running(mark))
+        assert person.phasegate("fleet", "pause").returncode == 0
+        wait_until(lambda: any(one.kind == "job.ended" for one in fleet.events()))
+        assert process.stdout is not None
+        while "nothing new is taken" not in process.stdout.readline():
+            assert process.poll() is None
+        with fleet.machine("second").worker():
+            shown = person.phasegate("status", "--fleet").stdout
+            assert "paused since" in shown, shown
+            assert process.poll() is None, "it keeps running"
+            started = [one for one in fleet.events() if one.kind == "job.started"]
+            assert len(started) == 1, "nothing new was taken"
+            resumed = person.phasegate("fleet", "resume", "--json")
+            answer = json.loads(resumed.stdout)
+            assert answer["features"] == [{"feature": SLUG, "outcome": "already running"}]
+            assert answer["paused_since"]
+            wait_until(lambda: "bye.py" in git(fleet.remote, "ls-tree", "--name-only", "main"))
+    assert "paused since" not in person.phasegate("status", "--fleet").stdout
+    ends = [json.loads(one.payload) for one in fleet.events() if one.kind == "job.ended"]
+    assert {end["outcome"] for end in ends} == {"done"}, "no agent was stopped or repeated"
+
+
 def is_running(mark: str) -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

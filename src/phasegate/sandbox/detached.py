@@ -49,13 +49,15 @@ class DetachedProcess:
             self._process.wait()
 
 
-def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool:
-    """Send SIGTERM to a process; return False if it no longer exists.
+def terminate_process(
+    pid: int, is_expected_process: Callable[[], bool], number: int = signal.SIGTERM
+) -> bool:
+    """Send SIGTERM or another signal to a process; return False if it no longer exists.
 
     Never signals a later process that reuses the pid.
     """
     if not hasattr(os, "pidfd_open"):
-        return is_expected_process() and _try_send(lambda: os.kill(pid, signal.SIGTERM))
+        return is_expected_process() and _try_send(lambda: os.kill(pid, number))
 
     try:
         descriptor = os.pidfd_open(pid)
@@ -65,7 +67,7 @@ def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool
     try:
         # The pidfd refers to one process: if the check passes now, that process gets the signal.
         return is_expected_process() and _try_send(
-            lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            lambda: signal.pidfd_send_signal(descriptor, number)
         )
     finally:
         os.close(descriptor)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # First words of the line that `phasegate worker` prints when it is ready; `fleet up` waits for it.
 WORKER_READY = "serving queue"
+PAUSE_TIMEOUT_S = 5.0
 
 
 def run_on_fleet(
@@ -92,6 +93,17 @@ def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
     from phasegate.engine.fleet.client import resume_features
 
     return asyncio.run(resume_features(open_project(root)))
+
+
+def change_fleet_pause(root: Path, *, is_paused: bool) -> str:
+    """Pause the fleet, or end its pause. Return since when it was paused before, or ""."""
+    require_temporal()
+    from phasegate.engine.bucket import open_fleet_bucket
+    from phasegate.engine.fleet.pause import change_pause
+
+    project = open_project(root)
+    bucket = open_fleet_bucket(project, PAUSE_TIMEOUT_S)
+    return change_pause(bucket, project.now() if is_paused else "")
 
 
 def run_worker(root: Path, report: Callable[[str], None]) -> None:

@@ -23,6 +23,7 @@ from phasegate.engine.bucket import (
     open_fleet_record,
 )
 from phasegate.engine.fleet.entry import require_temporal
+from phasegate.engine.fleet.pause import read_pause
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.views.overview import (
@@ -67,9 +68,11 @@ def update_copy(folder: Path, *, trails: bool = False) -> Path:
 
         foreign = record.foreign_histories
 
+    status = _build_fleet_status(project, recorded, foreign)
+    paused = read_pause(open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S))
     replace_file(
         location.data_folder / FLEET_STATUS_FILE,
-        json.dumps(_build_fleet_status(project, recorded, foreign)).encode(),
+        json.dumps(status._replace(paused=paused)).encode(),
     )
     return location.data_folder
 

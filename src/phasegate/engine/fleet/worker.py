@@ -65,6 +65,8 @@ from phasegate.engine.fleet.code_transfer import (
     remove_retired_code,
 )
 from phasegate.engine.fleet.entry import WORKER_READY
+from phasegate.engine.fleet.pause import read_pause
+from phasegate.engine.fleet.running_worker import DRAIN_SIGNAL, announce_worker
 from phasegate.engine.fleet.temporal_workflow import (
     BUSY,
     INTERRUPTED,
@@ -122,6 +124,7 @@ _STEP_GAP_S = 5.0
 _SERVER_RETRY_S = 3.0
 _FORGE_WAITS = (Step.PUBLISH, Step.AWAIT)
 _CLEAN_UP_INTERVAL_S = 300.0
+_PAUSE_POLL_INTERVAL_S = 5.0
 _MAX_ID_BYTES = 64
 _ROOM_POLL_INTERVAL_S = 0.5
 # Replaces texts of users and agents, which must not be stored in Temporal's history
@@ -153,6 +156,8 @@ class FleetWorker:
         self._is_ending = Event()
         # Set when the running agents may end, but nothing new is taken
         self._is_draining = Event()
+        # Set while the fleet is paused, as far as this worker knows
+        self._is_paused = Event()
         # By feature: the number of the claim under which this worker ran its last step
         self._claims: dict[str, int] = {}
         self._max_features = project.config.fleet.features_per_worker
@@ -174,7 +179,36 @@ class FleetWorker:
 
     def has_room(self) -> bool:
         """Return whether the worker has capacity for one more feature."""
-        return not self._is_draining.is_set() and self._count_held() < self._max_features
+        return not self.takes_nothing_new() and self._count_held() < self._max_features
+
+    def takes_nothing_new(self) -> bool:
+        """Return whether running agents may end, but nothing new may start."""
+        return self._is_draining.is_set() or self._is_paused.is_set()
+
+    def refresh_pause(self) -> str:
+        """Read whether the fleet is paused, and return a line if that has changed.
+
+        While the bucket is away, the last answer counts.
+        """
+        with suppress(PhasegateError, Interrupted):
+            bucket = open_fleet_bucket(
+                open_project(self._root), FINAL_COPY_TIMEOUT_S, stop=self._is_ending
+            )
+            since = read_pause(bucket)
+            if since and not self._is_paused.is_set():
+                self._is_paused.set()
+                return f"the fleet is paused since {since}: nothing new is taken"
+            if not since and self._is_paused.is_set():
+                self._is_paused.clear()
+                return "the fleet is resumed"
+
+        return ""
+
+    def _wait_while_paused(self, stop: StopEvent) -> None:
+        """Wait until the fleet is resumed; raise Interrupted if the step is stopped before."""
+        while self._is_paused.is_set():
+            if self._is_draining.is_set() or stop.wait(_ROOM_POLL_INTERVAL_S):
+                raise Interrupted
 
     def _count_held(self) -> int:
         now_s = monotonic()
@@ -204,7 +238,10 @@ class FleetWorker:
                 )
 
             if not self.has_room():
-                raise ApplicationError("all workers are busy", since, type=BUSY)
+                reason = (
+                    "the fleet is paused" if self._is_paused.is_set() else "all workers are busy"
+                )
+                raise ApplicationError(reason, since, type=BUSY)
 
             last += 1
             if bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode()):
@@ -249,6 +286,9 @@ class FleetWorker:
             self._open_record() as (project, record, trails),
             self._send_heartbeats(project.stop),
         ):
+            if order.step is not Step.STOP:
+                self._wait_while_paused(project.stop)
+
             before = _require_feature(record, order.slug)
             needed = _required_agents(project, before, order)
             if lacking := self._refresh_missing_agents(needed):
@@ -261,7 +301,7 @@ class FleetWorker:
             self._install_fence(project, order, code, record, trails)
             fleet_project = project._replace(refs=FleetRefs(project.repository, code))
             context = make_driver_context(fleet_project, record, trails, order.agent)._replace(
-                sync_work=code.commit_job_work, is_draining=self._is_draining.is_set
+                sync_work=code.commit_job_work, is_draining=self.takes_nothing_new
             )
 
             wait_s = 0.0
@@ -548,7 +588,7 @@ def _required_agents(project: Project, feature: Feature, order: StepRequest) -> 
 
 
 class _Shutdown:
-    """What signals have asked for: SIGTERM drains, another signal or SIGINT stops now."""
+    """What signals have asked for: SIGTERM drains; a second one or SIGINT stops now."""
 
     def __init__(self) -> None:
         self.drains = asyncio.Event()
@@ -556,6 +596,7 @@ class _Shutdown:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+        loop.add_signal_handler(DRAIN_SIGNAL, self.drains.set)
 
     def _on_terminate(self) -> None:
         if self.drains.is_set():
@@ -571,21 +612,34 @@ async def serve_queues(root: Path, report: Callable[[str], None]) -> None:
     """Serve the queues until a signal arrives, then end as it asks for."""
     project = open_project(root)
     shutdown = _Shutdown()
-    client = await _await_server(project, shutdown, report)
-    if client is None:
-        return
+    with announce_worker(project.location, project.now()):
+        client = await _await_server(project, shutdown, report)
+        if client is not None:
+            await _serve_until_signal(project, client, shutdown, report)
 
+
+async def _serve_until_signal(
+    project: Project, client: Client, shutdown: _Shutdown, report: Callable[[str], None]
+) -> None:
     register_repository(project)
     # Each activity checks it again
     with suppress(TemporarilyUnavailable):
         open_fleet_bucket(project, FINAL_COPY_TIMEOUT_S)
-    worker = FleetWorker(root, client, report)
+    worker = FleetWorker(project.root, client, report)
     async with AsyncExitStack() as stack:
         health_address = project.config.fleet.health_address
         stack.enter_context(serve_health(health_address, worker.read_metrics))
+        # Before it takes anything
+        paused = await asyncio.to_thread(worker.refresh_pause)
         queue_workers = await _start_queue_workers(project, client, worker, stack)
         report(f"{WORKER_READY} {worker.own_queue}")
-        cleaning = asyncio.ensure_future(_clean_up_periodically(worker, shutdown))
+        if paused:
+            report(paused)
+
+        background = asyncio.gather(
+            _clean_up_periodically(worker, shutdown),
+            _refresh_pause_periodically(worker, shutdown, report),
+        )
         await shutdown.drains.wait()
         worker.drain()
         if not shutdown.stops.is_set():
@@ -593,7 +647,7 @@ async def serve_queues(root: Path, report: Callable[[str], None]) -> None:
         await _shut_down(queue_workers, worker, shutdown)
         # Ends its waiting for the bucket
         worker.stop()
-        await cleaning
+        await background
 
 
 async def _clean_up_periodically(worker: FleetWorker, shutdown: _Shutdown) -> None:
@@ -601,6 +655,14 @@ async def _clean_up_periodically(worker: FleetWorker, shutdown: _Shutdown) -> No
         with suppress(PhasegateError, Interrupted):
             await asyncio.to_thread(worker.remove_merged_features)
         await _wait_for(shutdown.drains, _CLEAN_UP_INTERVAL_S)
+
+
+async def _refresh_pause_periodically(
+    worker: FleetWorker, shutdown: _Shutdown, report: Callable[[str], None]
+) -> None:
+    while not await _wait_for(shutdown.drains, _PAUSE_POLL_INTERVAL_S):
+        if changed := await asyncio.to_thread(worker.refresh_pause):
+            report(changed)
 
 
 async def _await_server(

@@ -197,6 +197,8 @@ class FleetStatus(NamedTuple):
     features: tuple[FleetFeatureStatus, ...]
     unserved: tuple[UnservedQueue, ...]
     workers: tuple[FleetWorkerStatus, ...] = ()
+    # Since when it is paused; empty if it is not
+    paused: str = ""
 
 
 class Overview(NamedTuple):
@@ -357,6 +359,7 @@ def _parse_fleet_status(content: bytes) -> FleetStatus:
         features=tuple(FleetFeatureStatus(*one) for one in features),
         unserved=unserved,
         workers=tuple(FleetWorkerStatus(*one) for one in (more[0] if more else ())),
+        paused=str(more[1]) if len(more) > 1 else "",
     )
 
 

@@ -209,6 +209,14 @@ def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
         version = f", version {worker.version}" if worker.version else ""
         yield f"  worker {worker.name}{version}, last seen {ago(worker.seen)}"
 
+    yield from _fleet_wait_lines(fleet)
+
+
+def _fleet_wait_lines(fleet: FleetStatus) -> Iterator[str]:
+    """Yield why features of a fleet wait, and what is unknown."""
+    if fleet.paused:
+        yield f"  paused since {fleet.paused}: nothing new starts; phasegate fleet resume"
+
     for queue in fleet.unserved:
         features = ", ".join(queue.features[:_MAX_SHOWN])
         text = f"  no worker for queue {queue.name} (since {queue.since}; {features})"

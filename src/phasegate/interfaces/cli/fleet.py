@@ -22,7 +22,7 @@ from phasegate.interfaces.cli.render import (
 
 @click.group(cls=Group)
 def fleet() -> None:
-    """Start a local fleet, check a machine for it, or resume its features."""
+    """Start a local fleet, check a machine for it, pause or resume it."""
 
 
 @fleet.command("up")
@@ -104,30 +104,65 @@ def doctor(as_json: bool) -> int:
     return 1
 
 
+@fleet.command("pause")
+@json_option
+def pause(as_json: bool) -> int:
+    """Let no worker take new work. Running agents end, and their work is recorded.
+
+    Workers notice it within seconds, and keep running. It also holds for workers that start later.
+    Orders are recorded as before. `fleet resume` ends the pause.
+
+    \b
+    Example:
+      phasegate fleet pause
+    """
+    from phasegate.engine.fleet.entry import change_fleet_pause
+
+    with show_waiting("pausing the fleet"):
+        since = change_fleet_pause(current_folder(), is_paused=True)
+
+    text = "paused: running agents end, nothing new starts; continue: phasegate fleet resume"
+    if since:
+        text = make_printable(f"paused since {since}; continue: phasegate fleet resume")
+    print_result({"paused": True, "since": since}, text, as_json)
+
+    return 0
+
+
 @fleet.command("resume")
 @json_option
 def resume(as_json: bool) -> int:
-    """Restart every open feature from the bucket, after the server has lost its database.
+    """End a pause, and restart open features that do not run: the server may have lost its data.
 
-    Features that are already running, or that wait for the user, are left unchanged.
+    Features that are already running, or that wait for the user, are left unchanged. Each one
+    continues with the `--merge` and `--agent` that it was started with.
 
     \b
     Example:
       phasegate fleet resume
     """
-    from phasegate.engine.fleet.entry import resume_fleet
+    from phasegate.engine.fleet.entry import change_fleet_pause, resume_fleet
 
     with show_waiting("resuming the features"):
+        since = change_fleet_pause(current_folder(), is_paused=False)
         features = resume_fleet(current_folder())
 
-    lines = [make_printable(f"{one.feature}: {one.outcome}") for one in features]
-    print_result({"features": features}, "\n".join(lines) or "no feature is open", as_json)
+    lines = [make_printable(f"the pause since {since} has ended")] if since else []
+    lines += [make_printable(f"{one.feature}: {one.outcome}") for one in features]
+    text = "\n".join(lines) or "no feature is open"
+    print_result({"features": features, "paused_since": since}, text, as_json)
 
     return 0
 
 
 @click.command()
-def worker() -> None:
+@click.option(
+    "--drain",
+    "drains",
+    is_flag=True,
+    help="Tell the worker that runs in this clone to drain, and wait until it has ended.",
+)
+def worker(drains: bool) -> None:
     """Run steps of the fleet's features in this clone, until Ctrl-C or SIGTERM.
 
     It needs [storage] and [fleet] in phasegate.toml, a remote, and the extra `fleet`.
@@ -136,10 +171,27 @@ def worker() -> None:
     taken; a second signal stops now. If it is gone for long, other workers continue its features.
 
     \b
-    Example:
+    Examples:
       phasegate worker
+      phasegate worker --drain
     """
+    if drains:
+        _drain_workers()
+        return
+
     # Only this command imports Temporal.
     from phasegate.engine.fleet.entry import run_worker
 
     run_worker(current_folder(), print_line)
+
+
+def _drain_workers() -> None:
+    from phasegate.engine.fleet.running_worker import drain_workers
+    from phasegate.engine.project.project import open_project
+
+    location = open_project(current_folder()).location
+    count = drain_workers(
+        location,
+        lambda one: print_line(f"worker {one.pid} drains: its agents end, nothing new is taken"),
+    )
+    print_line("it has ended" if count else "no worker runs in this clone")

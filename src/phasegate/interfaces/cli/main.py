@@ -90,7 +90,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "fleet": (
         "fleet",
         "fleet",
-        "Start a local fleet, check a machine for it, or resume its features.",
+        "Start a local fleet, check a machine for it, pause or resume it.",
     ),
     "gate": ("orders", "gate", "Check the gate of the current phase now."),
     "help": ("help", "help_", "Show the help of a command, or all commands: help --all."),

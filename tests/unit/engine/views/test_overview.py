@@ -227,3 +227,8 @@ def test_in_a_fleet_the_worker_is_the_one_that_the_server_named(
     status = read_fleet_status(store)
     assert status is not None
     assert status.unserved[0].features == ("002-b",)
+    assert status.paused == ""
+    (copy / FLEET_STATUS_FILE).write_text(json.dumps([*told, [], "noon"]))
+    paused = read_fleet_status(store)
+    assert paused is not None
+    assert paused.paused == "noon"

@@ -244,6 +244,8 @@ def test_a_fleet_tells_what_it_knows_and_what_it_does_not() -> None:
         "  no worker for queue q (since noon; 003-c): they are full",
         "  workers and queues are unknown: no answer",
     ]
+    paused = render_overview(EMPTY._replace(fleet=FLEET._replace(paused="noon"))).splitlines()
+    assert paused[-1] == "  paused since noon: nothing new starts; phasegate fleet resume"
 
 
 def test_a_list_of_worktrees_says_why_it_is_empty() -> None:
