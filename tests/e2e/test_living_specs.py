@@ -424,6 +424,32 @@ def test_existing_code_is_adopted_by_its_passing_tests_and_watched_from_then_on(
     assert made.call("adopt", ".", "--junit", str(report), "--capability", "../x").code == 2
 
 
+def test_the_id_of_a_removed_requirement_is_never_given_to_another_one(tmp_path: Path) -> None:
+    made = make(tmp_path, "### FR-BYE-001\n\nOne.\n\n### FR-BYE-002\n\nTwo.\n")
+    report = made.root / "report.xml"
+    case = '<testcase classname="test_greet.Says" name="test_it_names_the_person"/>'
+    report.write_text(f"<testsuite>{case}</testsuite>")
+    adopt = ("adopt", "greet.py", "--junit", str(report), "--capability", "bye")
+    assert "### FR-BYE-003: It names the person" in made.call(*adopt).stdout, "control"
+
+    # A requirement that came and went on a branch that was merged
+    made.git("checkout", "-qb", "side")
+    commit(made, "specs/bye.md", "### FR-BYE-001\n\nOne.\n\n### FR-BYE-003\n\nNew.\n", "Add")
+    commit(made, "specs/bye.md", "### FR-BYE-001\n\nOne.\n", "Remove")
+    made.git("checkout", "-q", "main")
+    commit(made, "README.md", "Another.\n", "Another change")
+    made.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
+    proposed = made.call(*adopt)
+    assert "### FR-BYE-004: It names the person" in proposed.stdout, proposed.stderr
+    write(made, "openspec/changes/more/specs/bye/spec.md", CHANGE[: CHANGE.index("## MODIFIED")])
+    assert 'id="FR-BYE-004"' in made.call("spec", "import", "--change", "more").stdout
+
+    # Also if the whole specification is gone
+    made.git("rm", "-q", "specs/bye.md")
+    made.git("commit", "-qm", "Remove all")
+    assert "### FR-BYE-004: It names the person" in made.call(*adopt).stdout
+
+
 @pytest.mark.demand("L1.f")
 def test_specifications_of_other_tools_are_imported_and_never_overwrite(tmp_path: Path) -> None:
     made = make_feature_project(tmp_path)

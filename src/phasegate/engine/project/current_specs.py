@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from phasegate.core.plan.consistency import SPEC_FILE
+from phasegate.core.specs.bindings import find_ids
 from phasegate.core.specs.deltas import Delta, read_deltas
 from phasegate.core.specs.spec_file import CapabilitySpec, MalformedSpec, parse_spec
 from phasegate.engine.project.feature_branch import MAX_DOCUMENT_BYTES, FeatureBranch
 from phasegate.engine.project.project import Project
+from phasegate.git import git
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.repository import read_blobs
 
@@ -58,6 +60,17 @@ def read_texts(project: Project, commit: str, paths: Iterable[str]) -> dict[str,
         if len(contents[blob]) <= MAX_DOCUMENT_BYTES and b"\0" not in contents[blob]:
             texts[path] = contents[blob].decode(errors="replace")
     return texts
+
+
+def list_used_ids(project: Project, commit: str) -> set[str]:
+    """Return the ids that a specification up to a commit has ever had or named.
+
+    A removed requirement keeps its id: another one must not take it.
+    """
+    folder = get_spec_path(project, "").rpartition("/")[0]
+    arguments = ("--full-history", "-m", "-U0", "--text", "--no-ext-diff", "--no-textconv")
+    log = ("log", "--format=", "--no-color", *arguments, commit, "--", folder)
+    return find_ids(git(project.repository.place(), *log).stdout.decode(errors="replace"))
 
 
 def read_feature_deltas(branch: FeatureBranch, commit: str) -> tuple[Delta, ...]:

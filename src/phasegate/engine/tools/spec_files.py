@@ -30,12 +30,14 @@ from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.journal.entries import DRIFT_ACCEPTED, DriftAcceptance
 from phasegate.engine.project.current_specs import (
     get_spec_path,
+    list_used_ids,
     read_current_specs,
     read_texts,
 )
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.specs import (
+    find_feature_requirements,
     read_bound_files,
     read_results,
     require_head,
@@ -129,6 +131,7 @@ def adopt_code(
         current=current,
         passes=lambda target: find_outcome(target, results) == "passed",
         limit=limit,
+        used=list_used_ids(project, commit) | find_feature_requirements(project, paths),
     )
     blocks = current.blocks or (f"# {capability}",)
     text = render_spec(CapabilitySpec((*blocks, *draft.spec.blocks)))
@@ -211,7 +214,9 @@ def import_specs(project: Project, folder: Path) -> list[ImportedSpec]:
 
 def import_change(project: Project, folder: Path, name: str) -> str:
     """Return a change of OpenSpec as the requirements of a feature's specification."""
-    current = read_current_specs(project, require_head(project)).specs
+    commit = require_head(project)
+    current = read_current_specs(project, commit).specs
+    used = list_used_ids(project, commit)
     is_plain = re.fullmatch(r"[\w.-]+", name) and name.strip(".")
     change = folder / "openspec/changes" / name if is_plain else folder / "openspec/changes"
     paths = sorted((change / "specs").glob("*/spec.md"))
@@ -226,7 +231,7 @@ def import_change(project: Project, folder: Path, name: str) -> str:
         capability = _make_capability(path)
         spec = current.get(capability, CapabilitySpec())
         try:
-            parts.append(convert_openspec_change(read_document_text(path), capability, spec))
+            parts.append(convert_openspec_change(read_document_text(path), capability, spec, used))
         except (UnreadableDocument, MalformedSpec) as error:
             raise StateConflict(
                 f"{path}: {error}", "import the current specifications first, or correct it"

@@ -103,7 +103,7 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
         _trace_requirement(project, files, capability, one, named.get(one.id, ()), results)
         for capability, one in listed
     )
-    known = {one.id for one in requirements} | _find_feature_requirements(project, blobs)
+    known = {one.id for one in requirements} | find_feature_requirements(project, blobs)
     unknown = [
         f"{targets[0]} names {id_}, which no specification has{suggest_closest(id_, known)}"
         for id_, targets in sorted(named.items())
@@ -141,7 +141,7 @@ def read_results(path: Path) -> tuple[JUnitCase, ...]:
         raise ConfigError(f"{path}: {error}", "pass the JUnit report of the tests") from error
 
 
-def _find_feature_requirements(project: Project, blobs: dict[str, str]) -> set[str]:
+def find_feature_requirements(project: Project, blobs: dict[str, str]) -> set[str]:
     """Return the ids in the specifications of features: their tests may name them too."""
     prefix = f"{project.config.paths.features.rstrip('/')}/"
     wanted = [blob for path, blob in blobs.items() if path.startswith(prefix)]
