@@ -176,6 +176,25 @@ def test_a_change_that_would_lose_a_scenario_goes_back_to_its_author(tmp_path: P
     assert "Scenario: Ada" in made.show("main", "specs/bye.md")
 
 
+def test_a_current_requirement_that_is_worded_anew_without_a_change_goes_back_to_its_author(
+    tmp_path: Path,
+) -> None:
+    made = make(tmp_path)
+    silent = spec('id="FR-BYE-001" priority="high"', "- A farewell is loud.")
+    made.play(
+        writes(silent, round=1),
+        writes(spec('id="FR-BYE-001" priority="high" change="modified"', CHANGED), round=2),
+        BUILDS,
+        *smooth(PHASES),
+    )
+    done = made.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+    told = made.prompts("plan")[1]
+    for words in ("FR-BYE-001: it is a current requirement of bye", "names the user.", "is loud"):
+        assert words in told
+    assert "politely" in made.show("main", "specs/bye.md")
+
+
 TASKS = """\
 # Tasks
 

@@ -75,7 +75,12 @@ def list_used_ids(project: Project, commit: str) -> set[str]:
 
 def read_feature_deltas(branch: FeatureBranch, commit: str) -> tuple[Delta, ...]:
     """Return the changes that the feature's specification states; raise MalformedSpec."""
+    return read_deltas(read_feature_spec(branch, commit))
+
+
+def read_feature_spec(branch: FeatureBranch, commit: str) -> str:
+    """Return the feature's specification on a commit; empty if there is none."""
     blob = branch.list_documents(commit).get(SPEC_FILE)
     if not blob:
-        return ()
-    return read_deltas(branch.read_documents({SPEC_FILE: blob}).get(SPEC_FILE, ""))
+        return ""
+    return branch.read_documents({SPEC_FILE: blob}).get(SPEC_FILE, "")

@@ -12,6 +12,7 @@ from phasegate.core.specs.bindings import find_named_tests, hash_target
 from phasegate.core.specs.deltas import (
     apply_deltas,
     find_requirement,
+    find_restatements,
     read_deltas,
     stamp_deltas,
 )
@@ -294,12 +295,14 @@ def check_proposal(project: Project, text: str) -> list[str]:
     try:
         stamped = stamp_deltas(text, specs)
         deltas = read_deltas(stamped)
+        restated = [*find_restatements(stamped, specs)]
     except MalformedSpec as error:
         raise ConfigError(f"the changes cannot be read: {error}", _DELTA_EXAMPLE) from error
-    if not deltas:
+    if not deltas and not restated:
         raise ConfigError("the text states no change", _DELTA_EXAMPLE)
 
-    lines = [f"PROBLEM {one.describe()}" for one in apply_deltas(specs, deltas).problems]
+    problems = (*apply_deltas(specs, deltas).problems, *restated)
+    lines = [f"PROBLEM {one.describe()}" for one in problems]
     for target in dict.fromkeys(one.target for one in deltas):
         for slug in _find_open_changes(project, target):
             lines.append(f"PROBLEM {target}: {slug} changes this requirement too")
