@@ -332,6 +332,8 @@ def _render_requirement_view(view: SpecRequirementView) -> list[str]:
     for bound in view.bindings:
         state = "missing"
         if bound.now:
-            state = "accepted" if bound.accepted == bound.now else "changed since it was accepted"
+            state = "changed since it was accepted" if bound.accepted else "never accepted"
+        if bound.now == bound.accepted != "":
+            state = "accepted"
         lines.append(f"{bound.kind}: {bound.target}: {state}")
     return lines
