@@ -90,7 +90,8 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
     named: dict[str, list[str]] = {}
     blobs = list_blobs(project.repository, commit, include_links=False)
     tests = [path for path in blobs if classify_file(path) == "tests"][:_MAX_TEST_FILES]
-    for path, text in read_texts(project, commit, tests).items():
+    texts = read_texts(project, commit, tests)
+    for path, text in texts.items():
         for test in find_named_tests(path, text):
             named.setdefault(test.requirement, []).append(test.target)
 
@@ -99,7 +100,7 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
         for capability, spec in current.specs.items()
         for one in spec.requirements.values()
     ]
-    files = read_bound_files(project, commit, (one for _, one in listed))
+    files = {**texts, **read_bound_files(project, commit, (one for _, one in listed))}
     requirements = tuple(
         _trace_requirement(project, files, capability, one, named.get(one.id, ()), results)
         for capability, one in listed
@@ -194,7 +195,7 @@ def _trace_requirement(
             bindings.append(BindingView(kind="test", target=target, accepted="", now="named"))
     if results is not None:
         bindings = [
-            msgspec.structs.replace(one, outcome=find_outcome(one.target, results))
+            msgspec.structs.replace(one, outcome=_find_outcome(one.target, results, files))
             if one.kind == "test"
             else one
             for one in bindings
@@ -202,6 +203,10 @@ def _trace_requirement(
 
     view = view_requirement(project, capability, requirement, bindings)
     return msgspec.structs.replace(view, problems=tuple(_find_problems(bindings)))
+
+
+def _find_outcome(target: str, results: tuple[JUnitCase, ...], files: Mapping[str, str]) -> str:
+    return find_outcome(target, results, files.get(target.partition("::")[0], ""))
 
 
 def view_requirement(
