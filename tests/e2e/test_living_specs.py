@@ -368,6 +368,26 @@ def test_drift_names_the_commit_of_a_change_outside_of_a_feature_until_a_user_ac
     assert made.audit_problems() == []
 
 
+def test_a_binding_that_nobody_has_accepted_is_named_until_a_user_accepts_it(
+    tmp_path: Path,
+) -> None:
+    text = "### FR-GREET-001\n\nShort.\n\n- Code: `greet.py::greet`\n- Test: `gone.py`\n"
+    made = make_feature_project(tmp_path, files={**FILES, "specs/greet.md": text})
+    found = made.call("drift", "--check")
+    line = "FR-GREET-001  {} was never accepted, so not watched"
+    assert line.format("code greet.py::greet") in found.stdout
+    assert line.format("test gone.py") in found.stdout
+    assert (found.code, "phasegate drift accept" in found.stdout) == (0, True)
+    shown = made.call("show", "FR-GREET-001").stdout
+    assert ("greet.py::greet: never accepted" in shown, "gone.py: missing" in shown) == (True, True)
+
+    assert made.call("drift", "accept", "FR-GREET-001", "read it").code == 0
+    made.git("commit", "-qam", "Accept")
+    assert "code greet.py::greet" not in made.call("drift").stdout
+    commit(made, "greet.py", GREET.replace("Hello", "Hi"), "Hot fix")
+    assert made.call("drift", "--check").code == 1, "watched now"
+
+
 @pytest.mark.demand("L1.e")
 def test_a_pipeline_fails_for_a_requirement_without_a_passing_test_and_for_an_unknown_one(
     tmp_path: Path,
@@ -582,7 +602,12 @@ def test_requirements_of_spec_kit_in_tables_and_headings_are_imported(tmp_path: 
     rows = "| ID | What | P |\n|---|---|---|\n| FR-01 | Show \\| hide | P0 |\n"
     text = f"# Album\n\n{rows}\n- **NFR-01**: Fast\n\n#### FR-002: Sort\n\nIt sorts.\n"
     write(made, "specs/001-album/spec.md", text)
-    assert "3 requirements" in made.call("spec", "import").stdout
+    write(made, "specs/002-notes/spec.md", "# Notes\n\n- REQ one: it sorts.\n")
+    shown = made.call("spec", "import").stdout
+    assert "3 requirements" in shown
+    (warning,) = [line for line in shown.splitlines() if line.startswith("WARNING")]
+    assert "002-notes/spec.md has no requirement" in warning
+    assert "- REQ one: it sorts." in (made.root / "specs/notes.md").read_text(), "nothing is lost"
     found = parse_spec((made.root / "specs/album.md").read_text()).requirements
     assert {id_: (one.title, one.text) for id_, one in found.items()} == {
         "FR-ALBUM-01": ("", "Show \\| hide\n\nP0"),
