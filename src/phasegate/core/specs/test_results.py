@@ -39,7 +39,7 @@ def parse_junit(text: str) -> tuple[JUnitCase, ...]:
         elif "skipped" in children:
             outcome = "skipped"
         name = case.get("name", "").partition("[")[0]
-        owner = case.get("classname") or suite.get("name", "")
+        owner = case.get("classname", "") or suite.get("name", "")
         results.append(JUnitCase(owner, name, outcome, case.get("file", "")))
     return tuple(results)
 

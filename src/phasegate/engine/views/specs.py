@@ -54,6 +54,15 @@ class BindingView(msgspec.Struct, frozen=True):
     # Result in the report of the tests; empty without a report
     outcome: str = ""
 
+    @property
+    def state(self) -> str:
+        """Whether what it names is there, and as it was accepted."""
+        if not self.now:
+            return "missing"
+        if not self.accepted:
+            return "names it" if self.now == "named" else "never accepted"
+        return "accepted" if self.accepted == self.now else "changed since it was accepted"
+
 
 class SpecRequirementView(msgspec.Struct, frozen=True):
     """A current requirement, with what it is bound to and what is wrong with that."""
@@ -335,10 +344,5 @@ def _find_open_changes(project: Project, id_: str) -> dict[str, str]:
 def _render_requirement_view(view: SpecRequirementView) -> list[str]:
     lines = [view.text, "", f"revision {view.revision} in {view.path}"]
     for bound in view.bindings:
-        state = "missing"
-        if bound.now:
-            state = "changed since it was accepted" if bound.accepted else "never accepted"
-        if bound.now == bound.accepted != "":
-            state = "accepted"
-        lines.append(f"{bound.kind}: {bound.target}: {state}")
+        lines.append(f"{bound.kind}: {bound.target}: {bound.state}")
     return lines
