@@ -364,6 +364,8 @@ def test_a_capability_has_a_page_with_its_tests_drift_and_history(run: FeatureRu
     (run.root / "specs/greet.md").write_text(text)
     run.git("add", "specs")
     run.git("commit", "-qm", "State it")
+    with BoardClient(run.root) as board:
+        assert "State it" in board.get("/at/repo/specs/greet").text, "nothing is recorded yet"
     run.command("start", TYPE, DESCRIPTION)
     assert run.command("drift", "accept", "FR-GREET-001", "it is right").code == 0
     with BoardClient(run.root) as board:

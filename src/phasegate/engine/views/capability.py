@@ -56,7 +56,7 @@ def list_capabilities(project: Project) -> dict[str, int]:
     return {name: len(spec.requirements) for name, spec in specs.items() if spec.requirements}
 
 
-def read_capability(project: Project, reader: StoreReader, name: str) -> CapabilityPage:
+def read_capability(project: Project, reader: StoreReader | None, name: str) -> CapabilityPage:
     """Read a capability; refuse one that the repository does not have."""
     if name not in list_capabilities(project):
         raise ConfigError(f"there is no capability {name}", "phasegate trace --specs lists them")
@@ -65,7 +65,7 @@ def read_capability(project: Project, reader: StoreReader, name: str) -> Capabil
     requirements = tuple(one for one in traced.requirements if one.capability == name)
     ids = {one.id for one in requirements}
     report = find_drift(project)
-    decisions = _list_decisions(reader, ids)
+    decisions = _list_decisions(reader, ids) if reader else ()
     changes = [*_list_commits(project, traced.commit, get_spec_path(project, name)), *decisions]
     return CapabilityPage(
         capability=name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -694,7 +694,8 @@ def _show_capability(board: Board, request: Request) -> Response:
     """Show the requirements of a capability with their tests, drift and history."""
     name = request.path_params["capability"]
     project = _open_request_project(board, request)
-    with board.open_record(project.root) as reader:
+    # Before the first feature nothing is recorded
+    with open_reader(str(project.root)) or nullcontext() as reader:
         page = read_capability(project, reader, name)
     return board.render_page(request, "capability.html", name, lambda: {"page": page})
 
