@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from phasegate.core.machine.feature_events import Amended
+from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.journal.entries import (
     DRIFT_ACCEPTED,
     FEATURE_STEP,
@@ -102,10 +103,14 @@ def _list_decisions(reader: StoreReader, ids: set[str]) -> Iterator[SpecChange]:
             event = read_feature_step(one.payload)
             if isinstance(event, Amended) and event.requirement in ids:
                 what = f"{event.requirement} amended: {event.text} (before: {event.before})"
-                yield SpecChange(one.ts, what, event.by.person, slug)
+                yield _make_change(one.ts, what, event.by, slug)
 
     for one in reader.events_of_kinds("", DRIFT_ACCEPTED):
         accepted = read_json(one.payload, DriftAcceptance)
         if accepted.requirement in ids:
             what = f"drift of {accepted.requirement} accepted: {accepted.why}"
-            yield SpecChange(one.ts, what, accepted.by.person, accepted.commit[:12])
+            yield _make_change(one.ts, what, accepted.by, accepted.commit[:12])
+
+
+def _make_change(at: str, what: str, by: OrderOrigin, source: str) -> SpecChange:
+    return SpecChange(at, what, by.person, source)
