@@ -354,3 +354,33 @@ def test_a_package_that_was_dispatched_by_hand_and_is_blocked_waits_on_the_decis
     assert "which &lt;b&gt;greeting&lt;/b&gt;?" in page
     assert "phasegate dispatch WP01 --feature 001-user-login" in page
     assert 'class="count">1</span>' in page
+
+
+def test_a_capability_has_a_page_with_its_tests_drift_and_history(run: FeatureRun) -> None:
+    target = "greet.py::greet"
+    code = f"- Code: `{target}` (accepted {'0' * 12})"
+    text = f"### FR-GREET-001: Greet <b>all</b>\n\nShort.\n\n{code}\n- Test: `gone.py`\n"
+    (run.root / "specs").mkdir()
+    (run.root / "specs/greet.md").write_text(text)
+    run.git("add", "specs")
+    run.git("commit", "-qm", "State it")
+    with BoardClient(run.root) as board:
+        assert "State it" in board.get("/at/repo/specs/greet").text, "nothing is recorded yet"
+    run.command("start", TYPE, DESCRIPTION)
+    assert run.command("drift", "accept", "FR-GREET-001", "it is right").code == 0
+    with BoardClient(run.root) as board:
+        assert 'href="/specs"' in board.get("/").text
+        assert 'href="/at/repo/specs/greet"' in board.get("/specs").text
+        page = board.get("/at/repo/specs/greet").text
+        told = Markup(page).text
+        for words in (
+            "FR-GREET-001",
+            "1 drifted",
+            f"code {target} was ",
+            "gone.py does not exist",
+            "State it",
+            "drift of FR-GREET-001 accepted: it is right",
+        ):
+            assert words in told, told
+        assert "<b>all" not in page
+        assert board.get("/at/repo/specs/none").status == 404

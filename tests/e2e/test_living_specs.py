@@ -176,6 +176,25 @@ def test_a_change_that_would_lose_a_scenario_goes_back_to_its_author(tmp_path: P
     assert "Scenario: Ada" in made.show("main", "specs/bye.md")
 
 
+def test_a_current_requirement_that_is_worded_anew_without_a_change_goes_back_to_its_author(
+    tmp_path: Path,
+) -> None:
+    made = make(tmp_path)
+    silent = spec('id="FR-BYE-001" priority="high"', "- A farewell is loud.")
+    made.play(
+        writes(silent, round=1),
+        writes(spec('id="FR-BYE-001" priority="high" change="modified"', CHANGED), round=2),
+        BUILDS,
+        *smooth(PHASES),
+    )
+    done = made.call("run", "quick", DESCRIPTION, "--merge")
+    assert done.code == 0, done.stderr
+    told = made.prompts("plan")[1]
+    for words in ("FR-BYE-001: it is a current requirement of bye", "names the user.", "is loud"):
+        assert words in told
+    assert "politely" in made.show("main", "specs/bye.md")
+
+
 TASKS = """\
 # Tasks
 
@@ -349,6 +368,26 @@ def test_drift_names_the_commit_of_a_change_outside_of_a_feature_until_a_user_ac
     assert made.audit_problems() == []
 
 
+def test_a_binding_that_nobody_has_accepted_is_named_until_a_user_accepts_it(
+    tmp_path: Path,
+) -> None:
+    text = "### FR-GREET-001\n\nShort.\n\n- Code: `greet.py::greet`\n- Test: `gone.py`\n"
+    made = make_feature_project(tmp_path, files={**FILES, "specs/greet.md": text})
+    found = made.call("drift", "--check")
+    line = "FR-GREET-001  {} was never accepted, so not watched"
+    assert line.format("code greet.py::greet") in found.stdout
+    assert line.format("test gone.py") in found.stdout
+    assert (found.code, "phasegate drift accept" in found.stdout) == (0, True)
+    shown = made.call("show", "FR-GREET-001").stdout
+    assert ("greet.py::greet: never accepted" in shown, "gone.py: missing" in shown) == (True, True)
+
+    assert made.call("drift", "accept", "FR-GREET-001", "read it").code == 0
+    made.git("commit", "-qam", "Accept")
+    assert "code greet.py::greet" not in made.call("drift").stdout
+    commit(made, "greet.py", GREET.replace("Hello", "Hi"), "Hot fix")
+    assert made.call("drift", "--check").code == 1, "watched now"
+
+
 @pytest.mark.demand("L1.e")
 def test_a_pipeline_fails_for_a_requirement_without_a_passing_test_and_for_an_unknown_one(
     tmp_path: Path,
@@ -422,6 +461,32 @@ def test_existing_code_is_adopted_by_its_passing_tests_and_watched_from_then_on(
     assert made.call("drift", "--check").code == 1
     assert made.call("adopt", "nowhere", "--junit", str(report)).code == 2
     assert made.call("adopt", ".", "--junit", str(report), "--capability", "../x").code == 2
+
+
+def test_the_id_of_a_removed_requirement_is_never_given_to_another_one(tmp_path: Path) -> None:
+    made = make(tmp_path, "### FR-BYE-001\n\nOne.\n\n### FR-BYE-002\n\nTwo.\n")
+    report = made.root / "report.xml"
+    case = '<testcase classname="test_greet.Says" name="test_it_names_the_person"/>'
+    report.write_text(f"<testsuite>{case}</testsuite>")
+    adopt = ("adopt", "greet.py", "--junit", str(report), "--capability", "bye")
+    assert "### FR-BYE-003: It names the person" in made.call(*adopt).stdout, "control"
+
+    # A requirement that came and went on a branch that was merged
+    made.git("checkout", "-qb", "side")
+    commit(made, "specs/bye.md", "### FR-BYE-001\n\nOne.\n\n### FR-BYE-003\n\nNew.\n", "Add")
+    commit(made, "specs/bye.md", "### FR-BYE-001\n\nOne.\n", "Remove")
+    made.git("checkout", "-q", "main")
+    commit(made, "README.md", "Another.\n", "Another change")
+    made.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
+    proposed = made.call(*adopt)
+    assert "### FR-BYE-004: It names the person" in proposed.stdout, proposed.stderr
+    write(made, "openspec/changes/more/specs/bye/spec.md", CHANGE[: CHANGE.index("## MODIFIED")])
+    assert 'id="FR-BYE-004"' in made.call("spec", "import", "--change", "more").stdout
+
+    # Also if the whole specification is gone
+    made.git("rm", "-q", "specs/bye.md")
+    made.git("commit", "-qm", "Remove all")
+    assert "### FR-BYE-004: It names the person" in made.call(*adopt).stdout
 
 
 @pytest.mark.demand("L1.f")
@@ -537,7 +602,12 @@ def test_requirements_of_spec_kit_in_tables_and_headings_are_imported(tmp_path: 
     rows = "| ID | What | P |\n|---|---|---|\n| FR-01 | Show \\| hide | P0 |\n"
     text = f"# Album\n\n{rows}\n- **NFR-01**: Fast\n\n#### FR-002: Sort\n\nIt sorts.\n"
     write(made, "specs/001-album/spec.md", text)
-    assert "3 requirements" in made.call("spec", "import").stdout
+    write(made, "specs/002-notes/spec.md", "# Notes\n\n- REQ one: it sorts.\n")
+    shown = made.call("spec", "import").stdout
+    assert "3 requirements" in shown
+    (warning,) = [line for line in shown.splitlines() if line.startswith("WARNING")]
+    assert "002-notes/spec.md has no requirement" in warning
+    assert "- REQ one: it sorts." in (made.root / "specs/notes.md").read_text(), "nothing is lost"
     found = parse_spec((made.root / "specs/album.md").read_text()).requirements
     assert {id_: (one.title, one.text) for id_, one in found.items()} == {
         "FR-ALBUM-01": ("", "Show \\| hide\n\nP0"),

@@ -404,7 +404,7 @@ def test_what_is_no_file_is_refused(location: Location, tmp_path: Path, kind: st
         location.store_path.symlink_to(moved)
     else:
         location.store_path.mkdir()
-    with pytest.raises(StateConflict, match="not a regular file|is a link"):
+    with pytest.raises(StateConflict, match=r"not a regular file|is a link"):
         open_record(location)
 
 

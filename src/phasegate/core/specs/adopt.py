@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
@@ -35,17 +35,19 @@ def draft_requirements(
     current: CapabilitySpec,
     passes: Callable[[str], bool],
     limit: int,
+    used: Collection[str] = (),
 ) -> AdoptionDraft:
     """Draft a requirement for each test that names code of a folder.
 
     Tests that the current specification is bound to are left out. `passes` says whether a test
-    passes today.
+    passes today. `used` are ids that must not be given again: those of removed requirements.
     """
     files = {**tests, **code}
     known = current.requirements.values()
     bound = {binding.target for one in known for binding in one.all_bindings}
     ids = (f"{make_id_prefix(capability)}-{number:03}" for number in count(1))
-    free_ids = (id_ for id_ in ids if id_ not in current.requirements)
+    taken = {*used, *current.requirements}
+    free_ids = (id_ for id_ in ids if id_ not in taken)
     requirements: list[CurrentRequirement] = []
     left = []
     failing = []

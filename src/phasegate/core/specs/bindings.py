@@ -56,11 +56,11 @@ def find_named_tests(path: str, text: str) -> Iterator[NamedTest]:
     """
     inside = set()
     for name, source in _list_tests(path, text):
-        for id_ in sorted(_find_ids(f"{name}\n{source}")):
+        for id_ in sorted(find_ids(f"{name}\n{source}")):
             inside.add(id_)
             yield NamedTest(id_, f"{path}::{name}", source)
 
-    for id_ in sorted(_find_ids(text) - inside):
+    for id_ in sorted(find_ids(text) - inside):
         yield NamedTest(id_, path, text)
 
 
@@ -74,7 +74,8 @@ def _list_tests(path: str, text: str) -> Iterator[tuple[str, str]]:
             yield name, block.text
 
 
-def _find_ids(text: str) -> set[str]:
+def find_ids(text: str) -> set[str]:
+    """Return all ids of requirements in a text, also those in names: fr_auth_001."""
     snake = (found.upper().replace("_", "-") for found in _SNAKE_ID.findall(text.lower()))
     return {*_ID.findall(text), *snake}
 

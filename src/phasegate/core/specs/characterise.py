@@ -133,6 +133,7 @@ def draft_characterised(
     code: Mapping[str, str],
     current: CapabilitySpec,
     find_outcome: Callable[[str], str],
+    used: Collection[str] = (),
 ) -> CharacterisedCode:
     """Draft the requirements of a proposal; raise MalformedSpec.
 
@@ -173,7 +174,8 @@ def draft_characterised(
 
     files = {**code, test_file: tests}
     ids = (f"{make_id_prefix(capability)}-{number:03}" for number in count(1))
-    free_ids = (id_ for id_ in ids if id_ not in current.requirements)
+    taken = {*used, *current.requirements}
+    free_ids = (id_ for id_ in ids if id_ not in taken)
     spec = CapabilitySpec(
         tuple(
             _draft(next(free_ids), title, new[title], test_file, kept.get(title, ()), files)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from phasegate.core.plan.requirements import read_spec
 from phasegate.core.specs.spec_file import (
     MAX_LINE_CHARS,
     REQUIREMENT_ID,
@@ -38,6 +39,7 @@ from phasegate.core.specs.spec_file import (
     render_requirement,
     split_lines,
 )
+from phasegate.core.text.markdown_lines import collapse_whitespace
 
 _OPEN = re.compile(r"\s{0,3}<!--\s*sk:fr\s+([^>]*?)\s*-->\s*")
 _CLOSE = re.compile(r"\s{0,3}<!--\s*/sk:fr\s*-->\s*")
@@ -121,6 +123,56 @@ def read_deltas(text: str) -> tuple[Delta, ...]:
         if "change" in attributes:
             deltas.append(_read_delta(attributes, lines[start + 1 : end], scenarios, start + 1))
     return tuple(deltas)
+
+
+def find_restatements(text: str, specs: Mapping[str, CapabilitySpec]) -> Iterator[SpecProblem]:
+    """Yield the current requirements that a feature's text words differently without a change.
+
+    Nothing would apply such a text. Raise MalformedSpec if the text cannot be read.
+    """
+    stated = read_spec(text)
+    known = {
+        one.id: found for one in stated.requirements if (found := find_requirement(specs, one.id))
+    }
+    if not known:
+        return
+
+    lines = split_lines(text)
+    prose = find_prose_lines(text)
+    scenarios = _find_listed_scenarios(lines, prose)
+    deltas = [
+        Delta(Change.MODIFIED, CurrentRequirement(one.id, text=one.text))
+        for one in stated.requirements
+        if not one.annotated
+    ]
+    for start, end in _find_annotated_blocks(lines, prose):
+        attributes = dict(_ATTRIBUTE.findall(lines[start]))
+        if "change" not in attributes and (id_ := attributes.get("id", "")) in known:
+            fields = {"id": id_, "change": Change.MODIFIED}
+            deltas.append(_read_delta(fields, lines[start + 1 : end], scenarios, start + 1))
+
+    for delta in deltas:
+        new = delta.requirement
+        if new.id in known and not _repeats(known[new.id][1], delta):
+            capability, old = known[new.id]
+            yield SpecProblem(
+                code="restated",
+                requirement=new.id,
+                message=f"it is a current requirement of {capability} with another text, and no "
+                'change is stated; say change="modified", or choose another id',
+                current=render_requirement(old),
+                proposed=render_requirement(new),
+            )
+
+
+def _repeats(old: CurrentRequirement, delta: Delta) -> bool:
+    """Return whether a text says what a current requirement says, or only names it."""
+    new = delta.requirement
+    if not new.scenarios:
+        words = {collapse_whitespace(one) for one in ("", old.title, old.text)}
+        return collapse_whitespace(new.text or new.title) in words
+    merged = _merge_requirement(old, delta)
+    return merged is not None and compute_revision(merged) == compute_revision(old)
 
 
 def _find_annotated_blocks(lines: list[str], prose: frozenset[int]) -> Iterator[tuple[int, int]]:

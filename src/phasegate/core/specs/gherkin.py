@@ -14,6 +14,12 @@ _TAGS = re.compile(r"\s*@\S")
 _DOC_STRING = re.compile(r"\s*(\"\"\"|```)")
 
 
+def find_feature_title(text: str) -> str:
+    """Return the title of the feature of a file; empty if it has none."""
+    sections = filter(None, map(_SECTION.fullmatch, text.splitlines()))
+    return next((one["name"] for one in sections if one["kind"] == "Feature"), "")
+
+
 def split_gherkin(text: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the source of each scenario.
 

@@ -6,7 +6,7 @@ Headings and lists of requirements get ids; all other text stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 
 from phasegate.core.specs.spec_file import (
@@ -69,15 +69,19 @@ def convert_openspec(text: str, capability: str) -> str:
     return _normalise(lines)
 
 
-def convert_openspec_change(text: str, capability: str, current: CapabilitySpec) -> str:
+def convert_openspec_change(
+    text: str, capability: str, current: CapabilitySpec, used: Collection[str] = ()
+) -> str:
     """Convert `openspec/changes/NAME/specs/CAPABILITY/spec.md` to changes for a feature's spec.md.
 
-    OpenSpec finds a requirement by its name. Raise MalformedSpec for a name that is not there.
+    OpenSpec finds a requirement by its name. `used` are ids of removed requirements, which are not
+    given again. Raise MalformedSpec for a name that is not there.
     """
     by_name = {_fold(one.title): one for one in current.requirements.values()}
     prefix = make_id_prefix(capability)
     ids = (f"{prefix}-{number:03}" for number in count(1))
-    free_ids = (id_ for id_ in ids if id_ not in current.requirements)
+    taken = {*used, *current.requirements}
+    free_ids = (id_ for id_ in ids if id_ not in taken)
     pairs = _RENAMED_PAIR.findall(text) if _RENAMED.search(text) else []
     renamed = [(_find_by_name(by_name, old), new) for old, new in pairs]
     # A change of a renamed requirement has the new name

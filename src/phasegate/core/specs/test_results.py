@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from phasegate.core.specs.gherkin import GHERKIN
+from phasegate.core.specs.gherkin import GHERKIN, find_feature_title
 from phasegate.core.specs.spec_file import MalformedSpec
 
 
@@ -15,6 +15,8 @@ class JUnitCase(NamedTuple):
     owner: str
     name: str
     outcome: str
+    # Of the tests, where the runner writes it
+    file: str = ""
 
 
 def parse_junit(text: str) -> tuple[JUnitCase, ...]:
@@ -28,7 +30,8 @@ def parse_junit(text: str) -> tuple[JUnitCase, ...]:
         raise MalformedSpec(f"the report is not XML: {error}") from error
 
     results = []
-    for case in root.iter("testcase"):
+    cases = [(suite, case) for suite in root.iter() for case in suite.findall("testcase")]
+    for suite, case in cases:
         children = {child.tag for child in case}
         outcome = "passed"
         if children & {"failure", "error"}:
@@ -36,29 +39,44 @@ def parse_junit(text: str) -> tuple[JUnitCase, ...]:
         elif "skipped" in children:
             outcome = "skipped"
         name = case.get("name", "").partition("[")[0]
-        results.append(JUnitCase(case.get("classname", ""), name, outcome))
+        owner = case.get("classname", "") or suite.get("name", "")
+        results.append(JUnitCase(owner, name, outcome, case.get("file", "")))
     return tuple(results)
 
 
-def find_outcome(target: str, results: tuple[JUnitCase, ...]) -> str:
-    """Return the outcome of a bound test: all of its cases must have passed."""
+def find_outcome(target: str, results: tuple[JUnitCase, ...], text: str = "") -> str:
+    """Return the outcome of a bound test: all of its cases must have passed.
+
+    `text` is the content of its file: runners of Gherkin name only the title of the feature.
+    """
     path, _, inside = target.partition("::")
     *classes, name = inside.split("::")
     module = path.rpartition(".")[0].replace("/", ".")
     owner = ".".join((module, *classes))
-    # Runners of Gherkin name the owner by the feature's title, which the target does not have
     is_gherkin = path.endswith(GHERKIN)
     owners = (owner, path, "::".join((path, *classes)))
     outcomes = {
         one.outcome
         for one in results
         if (not inside and (_is_tail(one.owner, module, path) or f"{module}." in f"{one.owner}."))
-        or (is_gherkin and inside and one.name == inside)
+        or (is_gherkin and inside and one.name == inside and _is_of_feature(one, path, text))
         or (inside and _is_tail(one.name, name) and _is_tail(one.owner, *owners))
     }
     if not outcomes:
         return "not run"
     return min(outcomes - {"passed"}, default="passed")
+
+
+def _is_of_feature(case: JUnitCase, path: str, text: str) -> bool:
+    """Return whether a scenario belongs to a Gherkin file, by its file or its feature's title."""
+    if case.file:
+        return _is_tail(path, case.file) or _is_tail(case.file, path)
+
+    title = find_feature_title(text)
+    module = path.removesuffix(GHERKIN).replace("/", ".")
+    # behave writes the name of the file, then the title
+    owner = case.owner.removesuffix(f".{title}") if title else case.owner
+    return owner in (title, path) or _is_tail(module, owner) or _is_tail(owner, module)
 
 
 def _is_tail(text: str, *tails: str) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from phasegate.core.plan.consistency import SPEC_FILE
+from phasegate.core.specs.bindings import find_ids
 from phasegate.core.specs.deltas import Delta, read_deltas
 from phasegate.core.specs.spec_file import CapabilitySpec, MalformedSpec, parse_spec
 from phasegate.engine.project.feature_branch import MAX_DOCUMENT_BYTES, FeatureBranch
 from phasegate.engine.project.project import Project
+from phasegate.git import git
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.repository import read_blobs
 
@@ -60,9 +62,25 @@ def read_texts(project: Project, commit: str, paths: Iterable[str]) -> dict[str,
     return texts
 
 
+def list_used_ids(project: Project, commit: str) -> set[str]:
+    """Return the ids that a specification up to a commit has ever had or named.
+
+    A removed requirement keeps its id: another one must not take it.
+    """
+    folder = get_spec_path(project, "").rpartition("/")[0]
+    arguments = ("--full-history", "-m", "-U0", "--text", "--no-ext-diff", "--no-textconv")
+    log = ("log", "--format=", "--no-color", *arguments, commit, "--", folder)
+    return find_ids(git(project.repository.place(), *log).stdout.decode(errors="replace"))
+
+
 def read_feature_deltas(branch: FeatureBranch, commit: str) -> tuple[Delta, ...]:
     """Return the changes that the feature's specification states; raise MalformedSpec."""
+    return read_deltas(read_feature_spec(branch, commit))
+
+
+def read_feature_spec(branch: FeatureBranch, commit: str) -> str:
+    """Return the feature's specification on a commit; empty if there is none."""
     blob = branch.list_documents(commit).get(SPEC_FILE)
     if not blob:
-        return ()
-    return read_deltas(branch.read_documents({SPEC_FILE: blob}).get(SPEC_FILE, ""))
+        return ""
+    return branch.read_documents({SPEC_FILE: blob}).get(SPEC_FILE, "")

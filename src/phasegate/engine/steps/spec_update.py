@@ -19,6 +19,8 @@ from phasegate.core.specs.deltas import (
     apply_deltas,
     fill_starts,
     find_delta_conflicts,
+    find_restatements,
+    read_deltas,
     stamp_deltas,
 )
 from phasegate.core.specs.spec_file import CapabilitySpec, MalformedSpec, render_spec
@@ -26,6 +28,7 @@ from phasegate.engine.project.current_specs import (
     get_spec_path,
     read_current_specs,
     read_feature_deltas,
+    read_feature_spec,
     read_texts,
 )
 from phasegate.engine.project.feature_branch import FeatureBranch
@@ -56,15 +59,17 @@ def compute_spec_update(branch: FeatureBranch, head: str, base: str, merged: str
     """
     project = branch.project
     current = read_current_specs(project, base)
+    text = read_feature_spec(branch, head)
     try:
-        deltas = read_feature_deltas(branch, head)
+        deltas = read_deltas(text)
+        restated = [*find_restatements(text, current.specs)]
     except MalformedSpec as error:
         return SpecUpdate({}, (f"{SPEC_FILE}: {error}",))
     if not deltas and not current.specs:
         return SpecUpdate({})
 
     applied = apply_deltas(current.specs, deltas)
-    problems = [problem.describe() for problem in applied.problems]
+    problems = [problem.describe() for problem in (*applied.problems, *restated)]
     if deltas:
         problems += current.problems
         problems += _find_folder_problem(branch, base)
@@ -176,17 +181,18 @@ def stamp_specification(branch: FeatureBranch, text: str) -> str:
 
 def describe_delta_problems(branch: FeatureBranch, commit: str) -> tuple[str, ...]:
     """Return what is wrong with the changes of requirements on a commit of the branch."""
+    current = read_current_specs(branch.project, commit)
+    text = read_feature_spec(branch, commit)
     try:
-        deltas = read_feature_deltas(branch, commit)
+        deltas = read_deltas(text)
+        restated = [*find_restatements(text, current.specs)]
     except MalformedSpec as error:
         return (f"{SPEC_FILE}: {error}",)
-    if not deltas:
-        return ()
 
-    current = read_current_specs(branch.project, commit)
     # Phasegate adds the start when it plans
     applied = apply_deltas(current.specs, fill_starts(deltas, current.specs))
-    return (*current.problems, *(problem.describe() for problem in applied.problems))
+    unread = current.problems if deltas else ()
+    return (*unread, *(one.describe() for one in (*applied.problems, *restated)))
 
 
 def describe_spec_conflicts(

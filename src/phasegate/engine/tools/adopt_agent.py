@@ -28,6 +28,7 @@ from phasegate.engine.project.project import Project
 from phasegate.engine.tools.agent_trial import ask_agent
 from phasegate.engine.tools.spec_files import (
     AdoptedCode,
+    list_taken_ids,
     list_tests,
     propose_adoption,
     read_capability,
@@ -92,6 +93,7 @@ def adopt_with_agent(
             code=sliced,
             current=current,
             find_outcome=_run_test_file(checker, commit, test_file, proposal.tests),
+            used=list_taken_ids(project, commit),
         )
         # Without the removed tests, the others must pass still
         find_outcome = _run_test_file(checker, commit, test_file, drafted.tests)

@@ -30,12 +30,14 @@ from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.journal.entries import DRIFT_ACCEPTED, DriftAcceptance
 from phasegate.engine.project.current_specs import (
     get_spec_path,
+    list_used_ids,
     read_current_specs,
     read_texts,
 )
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.specs import (
+    find_feature_requirements,
     read_bound_files,
     read_results,
     require_head,
@@ -122,6 +124,7 @@ def adopt_code(
         current=read_capability(project, commit, capability),
         passes=lambda target: find_outcome(target, results) == "passed",
         limit=limit,
+        used=list_taken_ids(project, commit),
     )
     adopted = propose_adoption(project, commit, capability, draft.spec)
     adopted = msgspec.structs.replace(
@@ -147,6 +150,12 @@ def read_code(project: Project, commit: str, folder: str) -> dict[str, str]:
 def list_tests(project: Project, commit: str) -> list[str]:
     paths = list_blobs(project.repository, commit, include_links=False)
     return [path for path in paths if classify_file(path) == "tests"]
+
+
+def list_taken_ids(project: Project, commit: str) -> set[str]:
+    """Return the ids that requirements have or had; no other requirement may get one of them."""
+    paths = list_blobs(project.repository, commit, include_links=False)
+    return list_used_ids(project, commit) | find_feature_requirements(project, paths)
 
 
 def read_capability(project: Project, commit: str, capability: str) -> CapabilitySpec:
@@ -255,7 +264,9 @@ def import_specs(project: Project, folder: Path) -> list[ImportedSpec]:
 
 def import_change(project: Project, folder: Path, name: str) -> str:
     """Return a change of OpenSpec as the requirements of a feature's specification."""
-    current = read_current_specs(project, require_head(project)).specs
+    commit = require_head(project)
+    current = read_current_specs(project, commit).specs
+    used = list_used_ids(project, commit)
     is_plain = re.fullmatch(r"[\w.-]+", name) and name.strip(".")
     change = folder / "openspec/changes" / name if is_plain else folder / "openspec/changes"
     paths = sorted((change / "specs").glob("*/spec.md"))
@@ -270,7 +281,7 @@ def import_change(project: Project, folder: Path, name: str) -> str:
         capability = _make_capability(path)
         spec = current.get(capability, CapabilitySpec())
         try:
-            parts.append(convert_openspec_change(read_document_text(path), capability, spec))
+            parts.append(convert_openspec_change(read_document_text(path), capability, spec, used))
         except (UnreadableDocument, MalformedSpec) as error:
             raise StateConflict(
                 f"{path}: {error}", "import the current specifications first, or correct it"

@@ -57,6 +57,8 @@ class DriftReport(msgspec.Struct, frozen=True):
     items: tuple[DriftItem, ...]
     # Requirements that are bound to no test: their drift cannot be seen
     without_test: tuple[str, ...] = ()
+    # Tests and code that nobody has accepted, with their requirement: not watched either
+    never_accepted: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
@@ -76,6 +78,7 @@ def find_drift(project: Project) -> DriftReport:
     )
     items: list[DriftItem] = []
     without_test = []
+    never_accepted = []
     count = 0
     for capability, spec in current.specs.items():
         for requirement in spec.requirements.values():
@@ -84,7 +87,9 @@ def find_drift(project: Project) -> DriftReport:
             if not any(one.kind == "test" for one in bindings):
                 without_test.append(requirement.id)
             for binding in bindings:
-                if binding.accepted and binding.accepted != binding.now:
+                if not binding.accepted:
+                    never_accepted.append(f"{requirement.id}  {binding.kind} {binding.target}")
+                elif binding.accepted != binding.now:
                     items.append(_explain(project, commit, capability, requirement.id, binding))
 
     return DriftReport(
@@ -92,6 +97,7 @@ def find_drift(project: Project) -> DriftReport:
         requirements=count,
         items=tuple(items),
         without_test=tuple(without_test),
+        never_accepted=tuple(never_accepted),
         problems=current.problems,
     )
 
@@ -147,12 +153,13 @@ def render_drift(report: DriftReport) -> list[str]:
     """Render a report as text: the drifted requirements, and how to accept them."""
     lines = [f"{item.requirement}  {item.describe()}" for item in report.items]
     lines += [f"PROBLEM {problem}" for problem in report.problems]
+    lines += [f"{one} was never accepted, so not watched" for one in report.never_accepted]
     if report.without_test:
         lines.append(f"without a test, so not watched: {', '.join(report.without_test)}")
     drifted = len({item.requirement for item in report.items})
     total = pluralize(report.requirements, "requirement")
     lines.append(f"{drifted} of {total} drifted")
-    if drifted:
+    if drifted or report.never_accepted:
         lines.append('if it is right as it is: phasegate drift accept FR-X "why"')
     return lines
 

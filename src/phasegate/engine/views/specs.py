@@ -12,6 +12,7 @@ from phasegate.core.specs.bindings import find_named_tests, hash_target
 from phasegate.core.specs.deltas import (
     apply_deltas,
     find_requirement,
+    find_restatements,
     read_deltas,
     stamp_deltas,
 )
@@ -53,6 +54,15 @@ class BindingView(msgspec.Struct, frozen=True):
     # Result in the report of the tests; empty without a report
     outcome: str = ""
 
+    @property
+    def state(self) -> str:
+        """Whether what it names is there, and as it was accepted."""
+        if not self.now:
+            return "missing"
+        if not self.accepted:
+            return "names it" if self.now == "named" else "never accepted"
+        return "accepted" if self.accepted == self.now else "changed since it was accepted"
+
 
 class SpecRequirementView(msgspec.Struct, frozen=True):
     """A current requirement, with what it is bound to and what is wrong with that."""
@@ -89,7 +99,8 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
     named: dict[str, list[str]] = {}
     blobs = list_blobs(project.repository, commit, include_links=False)
     tests = [path for path in blobs if classify_file(path) == "tests"][:_MAX_TEST_FILES]
-    for path, text in read_texts(project, commit, tests).items():
+    texts = read_texts(project, commit, tests)
+    for path, text in texts.items():
         for test in find_named_tests(path, text):
             named.setdefault(test.requirement, []).append(test.target)
 
@@ -98,12 +109,12 @@ def trace_specs(project: Project, junit: Path | None = None) -> SpecsReport:
         for capability, spec in current.specs.items()
         for one in spec.requirements.values()
     ]
-    files = read_bound_files(project, commit, (one for _, one in listed))
+    files = {**texts, **read_bound_files(project, commit, (one for _, one in listed))}
     requirements = tuple(
         _trace_requirement(project, files, capability, one, named.get(one.id, ()), results)
         for capability, one in listed
     )
-    known = {one.id for one in requirements} | _find_feature_requirements(project, blobs)
+    known = {one.id for one in requirements} | find_feature_requirements(project, blobs)
     unknown = [
         f"{targets[0]} names {id_}, which no specification has{suggest_closest(id_, known)}"
         for id_, targets in sorted(named.items())
@@ -141,7 +152,7 @@ def read_results(path: Path) -> tuple[JUnitCase, ...]:
         raise ConfigError(f"{path}: {error}", "pass the JUnit report of the tests") from error
 
 
-def _find_feature_requirements(project: Project, blobs: dict[str, str]) -> set[str]:
+def find_feature_requirements(project: Project, blobs: dict[str, str]) -> set[str]:
     """Return the ids in the specifications of features: their tests may name them too."""
     prefix = f"{project.config.paths.features.rstrip('/')}/"
     wanted = [blob for path, blob in blobs.items() if path.startswith(prefix)]
@@ -193,7 +204,7 @@ def _trace_requirement(
             bindings.append(BindingView(kind="test", target=target, accepted="", now="named"))
     if results is not None:
         bindings = [
-            msgspec.structs.replace(one, outcome=find_outcome(one.target, results))
+            msgspec.structs.replace(one, outcome=_find_outcome(one.target, results, files))
             if one.kind == "test"
             else one
             for one in bindings
@@ -201,6 +212,10 @@ def _trace_requirement(
 
     view = view_requirement(project, capability, requirement, bindings)
     return msgspec.structs.replace(view, problems=tuple(_find_problems(bindings)))
+
+
+def _find_outcome(target: str, results: tuple[JUnitCase, ...], files: Mapping[str, str]) -> str:
+    return find_outcome(target, results, files.get(target.partition("::")[0], ""))
 
 
 def view_requirement(
@@ -294,12 +309,14 @@ def check_proposal(project: Project, text: str) -> list[str]:
     try:
         stamped = stamp_deltas(text, specs)
         deltas = read_deltas(stamped)
+        restated = [*find_restatements(stamped, specs)]
     except MalformedSpec as error:
         raise ConfigError(f"the changes cannot be read: {error}", _DELTA_EXAMPLE) from error
-    if not deltas:
+    if not deltas and not restated:
         raise ConfigError("the text states no change", _DELTA_EXAMPLE)
 
-    lines = [f"PROBLEM {one.describe()}" for one in apply_deltas(specs, deltas).problems]
+    problems = (*apply_deltas(specs, deltas).problems, *restated)
+    lines = [f"PROBLEM {one.describe()}" for one in problems]
     for target in dict.fromkeys(one.target for one in deltas):
         for slug in _find_open_changes(project, target):
             lines.append(f"PROBLEM {target}: {slug} changes this requirement too")
@@ -327,8 +344,5 @@ def _find_open_changes(project: Project, id_: str) -> dict[str, str]:
 def _render_requirement_view(view: SpecRequirementView) -> list[str]:
     lines = [view.text, "", f"revision {view.revision} in {view.path}"]
     for bound in view.bindings:
-        state = "missing"
-        if bound.now:
-            state = "accepted" if bound.accepted == bound.now else "changed since it was accepted"
-        lines.append(f"{bound.kind}: {bound.target}: {state}")
+        lines.append(f"{bound.kind}: {bound.target}: {bound.state}")
     return lines

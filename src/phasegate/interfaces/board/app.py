@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -39,6 +39,7 @@ from phasegate.engine.steps.scope_exceptions import allow_path, preview_path_cha
 from phasegate.engine.tools.preflight import refuse_unready_agents
 from phasegate.engine.views.audit import describe_entry, read_chain_page, verify_audit_trail
 from phasegate.engine.views.board_registry import assign_repository_names, list_repositories
+from phasegate.engine.views.capability import list_capabilities, read_capability
 from phasegate.engine.views.check_lines import parse_check_lines
 from phasegate.engine.views.decision_grounds import decision_grounds, read_feature_diff
 from phasegate.engine.views.feature import (
@@ -259,6 +260,8 @@ def build_app(board: Board) -> Starlette:
         "/decisions": _show_decisions,
         "/timeline": _show_timeline,
         "/audit": _show_audit,
+        "/specs": _list_specs,
+        "/at/{repository}/specs/{capability}": _show_capability,
         "/feature/{slug}": _redirect_to_feature,
         feature: _show_feature,
         f"{feature}/changes/diff": _show_file_diff,
@@ -674,6 +677,27 @@ def _show_audit(board: Board, request: Request) -> Response:
         "has_older": len(entries) == MAX_ENTRIES,
     }
     return board.render_page(request, "audit.html", "Audit", lambda: context)
+
+
+def _list_specs(board: Board, request: Request) -> Response:
+    """List the capabilities of all repositories."""
+    found: dict[str, dict[str, int]] = {}
+    for repository, root in board.list_repositories().items():
+        with suppress(PhasegateError):
+            found[repository] = list_capabilities(open_project(root))
+    return board.render_page(
+        request, "specs.html", "Specifications", lambda: {"repositories": found}
+    )
+
+
+def _show_capability(board: Board, request: Request) -> Response:
+    """Show the requirements of a capability with their tests, drift and history."""
+    name = request.path_params["capability"]
+    project = _open_request_project(board, request)
+    # Before the first feature nothing is recorded
+    with open_reader(str(project.root)) or nullcontext() as reader:
+        page = read_capability(project, reader, name)
+    return board.render_page(request, "capability.html", name, lambda: {"page": page})
 
 
 # --- orders

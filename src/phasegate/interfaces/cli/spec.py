@@ -55,6 +55,12 @@ def import_(folder: Path, change: str | None, as_json: bool) -> int:
         f"(from {one.source})"
         for one in imported
     ]
+    lines += [
+        f"WARNING {one.source} has no requirement that was recognised, such as **FR-001**: its "
+        f"text was kept in {one.document}, but nothing of it is traced or watched"
+        for one in imported
+        if not one.requirements
+    ]
     print_result(imported, "\n".join(map(make_printable, lines)), as_json)
     return 0
 

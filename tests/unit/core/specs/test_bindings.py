@@ -338,6 +338,30 @@ def test_the_result_of_a_scenario_is_found_in_the_report_of_its_runner() -> None
     target = "features/login.feature::Right password"
     for owner in ("login.Log in", "features.login.Log in", "features/login.feature", "Log in"):
         results = parse_junit(f"<testsuite>{case.format(owner)}</testsuite>")
-        assert find_outcome(target, results) == "passed", owner
+        assert find_outcome(target, results, GHERKIN) == "passed", owner
     other = parse_junit('<testsuite><testcase classname="x" name="Wrong password"/></testsuite>')
-    assert find_outcome(target, other) == "not run"
+    assert find_outcome(target, other, GHERKIN) == "not run"
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        'classname="Sign up"',
+        'classname="features.signup.Sign up"',
+        'classname="signup.Log in"',
+        'classname="Log in" file="features/signup.feature"',
+        'classname="features/signup.feature"',
+        "",
+    ],
+)
+def test_the_result_of_the_same_scenario_in_another_file_is_not_taken(owner: str) -> None:
+    case = '<testcase {} name="Right password">{}</testcase>'
+    target = "features/login.feature::Right password"
+    other = case.format(owner, "")
+    results = parse_junit(f"<testsuite>{other}</testsuite>")
+    assert find_outcome(target, results, GHERKIN) == "not run"
+    own = case.format('classname="Log in" file="features/login.feature"', "<failure/>")
+    results = parse_junit(f"<testsuite>{other}{own}</testsuite>")
+    assert find_outcome(target, results, GHERKIN) == "failed"
+    suite = f'<testsuite name="Log in">{case.format("", "")}</testsuite>'
+    assert find_outcome(target, parse_junit(suite), GHERKIN) == "passed", "control"

@@ -8,6 +8,7 @@ from phasegate.core.specs.deltas import (
     Change,
     apply_deltas,
     find_delta_conflicts,
+    find_restatements,
     guess_capability,
     read_deltas,
     stamp_deltas,
@@ -53,6 +54,29 @@ def _codes(text: str) -> list[str]:
 
 def test_a_requirement_without_a_change_is_no_delta() -> None:
     assert read_deltas(_block('id="FR-AUTH-001" priority="high"')) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (_block('id="FR-AUTH-001" priority="high"', "- People log in twice."), True),
+        (_block('id="FR-AUTH-001"', f"People log in.\n\n{KEPT}"), True),
+        ("# A\n\n- **FR-AUTH-001**: People log in twice.\n", True),
+        (_block('id="FR-AUTH-001"', "- **FR-AUTH-001**:  People log\n in."), False),
+        (_block('id="FR-AUTH-001"', CURRENT[CURRENT.index("People") :]), False),
+        ("# A\n\n- FR-AUTH-001\n", False),
+        (_block('id="FR-AUTH-001" change="modified"', "Text."), False),
+        (_block('id="FR-AUTH-002"', "Text."), False),
+    ],
+)
+def test_another_text_of_a_current_requirement_without_a_change_is_a_problem(
+    text: str, found: bool
+) -> None:
+    problems = [*find_restatements(text, SPECS)]
+    assert [one.code for one in problems] == ["restated"] * found
+    for one in problems:
+        assert "People log in." in one.current
+        assert "### FR-AUTH-001" in one.proposed
 
 
 def test_an_added_requirement_is_appended_with_its_listed_scenarios() -> None:
