@@ -129,8 +129,8 @@ def render_overview(
 
 def _unique_numbers(overview: Overview) -> dict[str, str]:
     """Return the number of each feature that no other one has: `--feature` takes a prefix."""
-    cards = (*overview.others, *overview.ended, *overview.features)
-    names = {card.feature for card in cards}
+    names = {card.feature for card in (*overview.others, *overview.ended)}
+    names.update(one.feature for one in overview.features)
     if overview.workflow:
         names.add(overview.workflow.feature)
 
