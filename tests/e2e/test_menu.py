@@ -14,6 +14,9 @@ import pexpect
 import pytest
 
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from phasegate.storage.row_events import workflow_changed_event
+from phasegate.storage.rows import WorkflowRow
+from support.record import FEATURE, TS, make_repository, open_record
 
 ACTIVE = {
     "active_workflow": {
@@ -293,3 +296,27 @@ def test_without_a_terminal_the_short_help_is_shown(project: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: phasegate")
     assert "Choose" not in done.stdout
+
+
+def test_outside_of_a_repository_no_setup_is_offered(project: Path, menu: Open) -> None:
+    (project / ".git").rmdir()
+    rest, code = ended(menu())
+    assert (code, "1)" in rest) == (2, False)
+    assert "is not in a git repository" in rest
+    assert "git init" in rest
+
+
+def test_the_menu_of_a_blocked_workflow_gives_the_reason(
+    tmp_path: Path, menu: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    location = make_repository(tmp_path)
+    active(location.root, "blocked")
+    row = WorkflowRow(FEATURE, "quick", "x", "main", "01-a", 0, "blocked", 1, "no\x1b answer", "")
+    with open_record(location) as store:
+        store.append_unconditionally(FEATURE, TS, [workflow_changed_event(row)])
+
+    terminal = menu("repository")
+    assert "+\nwhy: no\\x1b answer\n" in shown(terminal)
+    terminal.sendline("q")
+    assert ended(terminal)[1] == 0

@@ -220,6 +220,7 @@ def test_a_person_can_try_who_would_be_told(tmp_path: Path) -> None:
             "http: address 1: delivered\nhttp: address 2: not delivered: HTTP status 500\n",
         )
         assert b"this is a test" in there.posted[0].body
+        assert b": : " not in there.posted[0].body
     settings = project.root / "phasegate.toml"
     settings.write_text(settings.read_text().split("[notify]")[0])
     done = project.call("notify")

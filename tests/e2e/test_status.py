@@ -12,7 +12,9 @@ import pexpect
 import pytest
 
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
+from phasegate.engine.views.overview import is_config_unchecked
 from phasegate.storage.location import Location
+from phasegate.storage.reader import StoreReader
 from phasegate.storage.row_events import (
     gate_judged_event,
     job_ended_event,
@@ -20,6 +22,7 @@ from phasegate.storage.row_events import (
     workflow_changed_event,
 )
 from phasegate.storage.rows import GateRow, JobRow, PackageRow, WorkflowRow
+from phasegate.storage.schema import connect_store
 from support.dispatch_project import make_project, package
 from support.entry import Done, phasegate
 from support.record import FEATURE, TS, make_repository, open_record
@@ -250,6 +253,7 @@ def test_one_package_is_shown_with_its_jobs(location: Location) -> None:
     said = status(location.root, "WP02", "--feature", FEATURE).stdout
     assert said.startswith(f"{FEATURE}  WP02  BLOCKED     Check it  File scope violation: a.py\n")
     assert "round 1  implement  claude  blocked" in said
+    assert (" ago  round 1" in said, "T" + TS.partition("T")[2] in said) == (True, False)
     (told,) = json.loads(status(location.root, "WP02", "--feature", FEATURE, "--json").stdout)
     assert (told["state"], told["jobs"][0]["agent"]) == ("BLOCKED", "claude")
     assert status(location.root, "WP02").stdout.count("BLOCKED") == 2
@@ -373,3 +377,48 @@ def test_the_plain_question_loads_no_heavy_module(location: Location) -> None:
         "phasegate.config",
         "phasegate.engine.project.project",
     }
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+def test_a_configuration_that_does_not_load_is_reported(
+    location: Location, has_store: bool
+) -> None:
+    if has_store:
+        record(location, BLOCKED)
+    path = location.root / "phasegate.toml"
+    path.write_text('[agents.mine]\nharness = "command"\ncommand = ["x"]\n')
+    fine = status(location.root)
+    assert (fine.code, fine.stderr) == (0, ""), "the control"
+
+    path.write_text('[agents.mine]\nharnes = "command"\n')
+    for arguments in ((), ("--json",), ("--all",)):
+        done = status(location.root, *arguments)
+        assert done.code == 0
+        assert "`run` will fail: phasegate.toml:2: unknown key `harnes`" in done.stderr
+        assert "hint: did you mean `harness`?" in done.stderr
+    assert status(location.root).stdout == fine.stdout
+
+
+def test_a_configuration_older_than_the_last_entry_costs_nothing(location: Location) -> None:
+    (location.root / "phasegate.toml").write_text("harnes = 1\n")
+    record(location, BLOCKED)
+    with StoreReader(connect_store(location.store_path, write=False), location) as reader:
+        assert not is_config_unchecked(reader)
+        for path in location.data_folder.glob("store.db*"):
+            os.utime(path, (1, 1))
+        assert is_config_unchecked(reader)
+
+
+def test_a_missing_store_is_reported(location: Location) -> None:
+    begin(location)
+    assert status(location.root).code == 0, "the control: another tool wrote the state"
+    record(location, BLOCKED)
+    for path in location.data_folder.glob("store.db*"):
+        path.unlink()
+
+    done = status(location.root)
+    refused = phasegate("run", cwd=location.root)
+    assert (done.code, done.stdout) == (4, "")
+    assert "store.db is missing; it contained" in done.stderr
+    assert "restore .phasegate" in done.stderr
+    assert done.stderr == refused.stderr

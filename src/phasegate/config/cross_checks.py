@@ -14,6 +14,7 @@ from phasegate.config.settings import (
     MAX_ATTEMPTS,
     Config,
     FleetSettings,
+    NotifySettings,
     PathSettings,
     StorageSettings,
 )
@@ -68,6 +69,7 @@ def find_config_problems(config: Config) -> Iterator[ConfigProblem]:
     yield from _check_paths(config.paths)
     yield from _check_storage(config.storage)
     yield from _check_fleet(config.fleet)
+    yield from _check_notify(config.notify)
 
 
 def _check_names(config: Config) -> Iterator[ConfigProblem]:
@@ -286,6 +288,17 @@ def _check_fleet(fleet: FleetSettings) -> Iterator[ConfigProblem]:
     refused = find_server_key_refusal((fleet.api_key_env,), "a Temporal server")
     if refused is not None:
         yield ConfigProblem(("fleet", "api_key_env"), *refused)
+
+
+def _check_notify(notify: NotifySettings) -> Iterator[ConfigProblem]:
+    """Yield addresses without a scheme. An address may be a secret, so it is not repeated."""
+    for number, url in enumerate(notify.urls, 1):
+        if not url.startswith("$") and ":" not in url:
+            yield ConfigProblem(
+                ("notify", "urls"),
+                f"address {number} has no scheme",
+                "write https://HOST/PATH, mailto:NAME@HOST, or $NAME for a variable",
+            )
 
 
 def _collect_phase_keys(config: Config) -> tuple[str, ...]:

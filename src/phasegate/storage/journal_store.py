@@ -21,7 +21,7 @@ from phasegate.core.audit.chain import ChainHead, chain_origin_hash, make_links
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.git import sync_written_folders
-from phasegate.storage.chain_heads import ChainHeadsFile, refuse_foreign_store
+from phasegate.storage.chain_heads import ChainHeadsFile, RecordedHeads, refuse_foreign_store
 from phasegate.storage.git_anchor import ANCHOR_REF, Anchor, read_anchor, write_anchor
 from phasegate.storage.location import Location, prepare_data_folder
 from phasegate.storage.lock import named_lock
@@ -297,6 +297,30 @@ def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = 
     return store
 
 
+def refuse_missing_store(location: Location) -> None:
+    """Raise StateConflict if git knows a store with entries. Call it where there is no store."""
+    anchor = read_anchor(location.git_dir)
+    if anchor:
+        kept = ChainHeadsFile(location, anchor.store).read()
+        _refuse_known_entries(location, anchor, kept)
+
+
+def _refuse_known_entries(
+    location: Location, anchor: Anchor | None, kept: RecordedHeads | None
+) -> None:
+    counts = [
+        anchor.count if anchor else 0,
+        *(head.entries for head in (kept.confirmed if kept else ())),
+    ]
+
+    if max(counts):
+        raise StateConflict(
+            f"the store {location.store_path} is missing; it contained {max(counts)} entries",
+            "restore .phasegate; or, to start a new journal on purpose: git update-ref -d"
+            f" {ANCHOR_REF}",
+        )
+
+
 def _create_store_with_heads(location: Location, new_store_id: str, schema: Schema) -> None:
     """Create the anchor, then the chain heads, then the store.
 
@@ -310,17 +334,7 @@ def _create_store_with_heads(location: Location, new_store_id: str, schema: Sche
 
     heads = ChainHeadsFile(location, store_id)
     kept = heads.read()
-    counts = [
-        anchor.count if anchor else 0,
-        *(head.entries for head in (kept.confirmed if kept else ())),
-    ]
-
-    if max(counts):
-        raise StateConflict(
-            f"the store {location.store_path} is missing; it contained {max(counts)} entries",
-            "restore .phasegate; or, to start a new journal on purpose: git update-ref -d"
-            f" {ANCHOR_REF}",
-        )
+    _refuse_known_entries(location, anchor, kept)
 
     start = ChainHead(0, chain_origin_hash(store_id))
     if anchor is None:

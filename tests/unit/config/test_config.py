@@ -208,6 +208,7 @@ def test_what_the_product_gives_to_its_agents_is_no_configuration(repository: Pa
 
 # What is written, and what the message and the hint say.
 MISTAKES = {
+    '[notify]\nurls = ["$HOOK", "foo"]': r"address 2 has no scheme",
     "[run]\nparalel = 3\n": r"phasegate.toml:2: unknown key `paralel` in \[run\] \| did you mean `parallel`",
     "\n[agent.a]\n": r"phasegate.toml:2: unknown key `agent` \| did you mean `agents`",
     '[agents.a]\nharness = "codex"\ntimeout = 5\n': r":3: unknown key `timeout` in \[agents.a\] .* `timeout_s`",

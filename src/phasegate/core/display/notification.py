@@ -53,7 +53,7 @@ class Notification(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """One line of plain text."""
         what = f"{self.feature} {self.package}".rstrip()
-        return f"{self.repository}: {what}: {self.outcome}"
+        return ": ".join(part for part in (self.repository, what, self.outcome) if part)
 
     @property
     def text(self) -> str:

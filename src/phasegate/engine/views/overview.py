@@ -27,6 +27,7 @@ from phasegate.core.display.status import (
     list_waiting_orders,
     read_workflow_card,
 )
+from phasegate.core.paths.own_folders import CONFIG_FILE
 from phasegate.core.plan.task_status import decode_task_statuses
 from phasegate.core.text.light_json import parse_json
 from phasegate.core.workflow.spending import Spending
@@ -243,6 +244,35 @@ def open_reader(folder: str) -> StoreReader | None:
             raise
 
     return reader
+
+
+def is_config_unchecked(reader: StoreReader) -> bool:
+    """Return whether phasegate.toml changed after the last entry of the store.
+
+    Every command that writes an entry loads the file first.
+    """
+    location = reader.location
+    try:
+        # Moving an old file here changes only its ctime
+        changed_s = (location.root / CONFIG_FILE).stat().st_ctime
+    except OSError:
+        return False
+
+    store = location.store_path
+    return _written_s(store) < changed_s and _written_s(Path(f"{store}-wal")) < changed_s
+
+
+def _written_s(path: Path) -> float:
+    """Return when a file was written last; 0 if it is missing or empty."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0.0
+
+    # Opening the store for reading may create an empty write-ahead log
+    if found.st_size == 0:
+        return 0.0
+    return found.st_mtime
 
 
 def require_reader(folder: str) -> StoreReader:

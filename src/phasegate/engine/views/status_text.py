@@ -110,7 +110,8 @@ def render_overview(
     if overview.hidden:
         lines += ["", *map(escape_unprintable, overview.hidden)]
     for one in overview.resting:
-        lines.append(escape_unprintable(f"{one.agent} is rate-limited until {one.until}"))
+        until = _local_time(one.until) if page.is_terminal else one.until
+        lines.append(escape_unprintable(f"{one.agent} is rate-limited until {until}"))
     lines += _spent_lines(overview.spent)
 
     if overview.board:
@@ -119,9 +120,35 @@ def render_overview(
     if overview.fleet:
         lines += map(escape_unprintable, _fleet_lines(overview.fleet))
     if page.is_terminal:
+        numbers = {} if overview.fleet else _unique_numbers(overview)
+        lines = [_shorten_options(line, numbers) for line in lines]
         lines = [part for line in lines for part in wrap_line(line, page.width)]
 
     return "".join(f"{line}\n" for line in lines)
+
+
+def _unique_numbers(overview: Overview) -> dict[str, str]:
+    """Return the number of each feature that no other one has: `--feature` takes a prefix."""
+    names = {card.feature for card in (*overview.others, *overview.ended)}
+    names.update(one.feature for one in overview.features)
+    if overview.workflow:
+        names.add(overview.workflow.feature)
+
+    numbers = {}
+    for name in names:
+        number = name.partition("-")[0]
+        if number.isdecimal() and sum(other.startswith(number) for other in names) == 1:
+            numbers[name] = number
+    return numbers
+
+
+def _shorten_options(line: str, numbers: dict[str, str]) -> str:
+    """Replace the features in the commands of a line by their numbers."""
+    before, *rest = line.split(" --feature ")
+    for part in rest:
+        name, space, after = part.partition(" ")
+        before += f" --feature {numbers.get(name, name)}{space}{after}"
+    return before
 
 
 def _with_relative_times(overview: Overview) -> Overview:
@@ -130,9 +157,14 @@ def _with_relative_times(overview: Overview) -> Overview:
     if workflow is None or workflow.worker is None or not workflow.worker.pid:
         return overview
 
-    age = _age(workflow.worker.since)
-    worker = workflow.worker._replace(since=f"{age} ago" if age else workflow.worker.since)
+    worker = workflow.worker._replace(since=_time_ago(workflow.worker.since))
     return overview._replace(workflow=workflow._replace(worker=worker))
+
+
+def _time_ago(ts: str) -> str:
+    """Return `5 min ago` for a recorded time; other texts are returned unchanged."""
+    age = _age(ts)
+    return f"{age} ago" if age else ts
 
 
 def _age(ts: str) -> str:
@@ -144,6 +176,16 @@ def _age(ts: str) -> str:
         return describe_age((datetime.now(UTC) - moment).total_seconds())
     except (ValueError, TypeError):
         return ""
+
+
+def _local_time(ts: str) -> str:
+    """Return the time of day of a time in the local zone, with the date if it is not today."""
+    from datetime import datetime
+
+    moment = datetime.fromisoformat(ts)
+    if moment.date() == datetime.now(moment.tzinfo).date():
+        return f"{moment:%H:%M}"
+    return f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _feature_table(overview: Overview, page: StatusPage) -> Iterator[str]:
@@ -424,7 +466,8 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
     reason = f"  {row.reason}" if row.reason else ""
     yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{reason}"
     if row.worker:
-        yield f"    running: {worker_line(row.worker)}"
+        worker = row.worker._replace(since=_time_ago(row.worker.since))
+        yield f"    running: {worker_line(worker)}"
     if row.standing == "stopped":
         yield "    stopped: no process is running"
     if row.remediation:
@@ -444,7 +487,8 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
     for job in row.jobs or ():
         outcome = job.outcome or ("stopped" if row.standing == "stopped" else "running")
         yield escape_unprintable(
-            f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {outcome}"
+            f"    {_time_ago(job.started):<11}  round {job.round}  {job.phase:<9}  {job.agent}"
+            f"  {outcome}"
         )
 
 

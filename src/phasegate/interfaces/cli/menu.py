@@ -14,6 +14,7 @@ from phasegate.core.display.menu import (
     MENU_ENTRIES,
     ROOT_PLACEHOLDER,
     MenuEntry,
+    MenuKind,
     choose_menu,
     is_code_file,
     parse_choice,
@@ -21,7 +22,10 @@ from phasegate.core.display.menu import (
     render_headline,
 )
 from phasegate.engine.project.active_state import read_active_state, read_own_state
-from phasegate.interfaces.cli.render import current_folder
+from phasegate.engine.project.settings import find_repository_root
+from phasegate.engine.views.overview import build_overview, open_reader
+from phasegate.errors import PhasegateError
+from phasegate.interfaces.cli.render import current_folder, make_printable
 
 _MAX_TRIES = 5
 _MAX_ANSWER_BYTES = 10_000
@@ -37,6 +41,8 @@ def is_interactive() -> bool:
 def show_menu() -> int:
     """Show the menu for the current state, read a choice, and run its command."""
     folder = current_folder()
+    # Outside of a repository, every choice but the help would fail
+    find_repository_root(folder)
     location = locate_config(folder)
     state = read_active_state(str(folder))
     scenario = choose_menu(
@@ -47,12 +53,24 @@ def show_menu() -> int:
     )
     entries = MENU_ENTRIES[scenario]
     click.echo(render_box(render_headline(scenario, state), [entry.label for entry in entries]))
+    if scenario is MenuKind.BLOCKED and (reason := _find_reason(str(folder))):
+        click.echo(f"why: {make_printable(reason)}")
 
     try:
         return _run_choice(entries, os.path.relpath(location.root, folder))
     except KeyboardInterrupt:
         click.echo()
         raise
+
+
+def _find_reason(folder: str) -> str:
+    """Return why the shown workflow waits; empty if that is not recorded."""
+    try:
+        workflow = build_overview(open_reader(folder), folder).workflow
+    except PhasegateError:
+        return ""
+
+    return workflow.reason if workflow else ""
 
 
 def _run_choice(entries: tuple[MenuEntry, ...], root: str) -> int:

@@ -14,6 +14,7 @@ from phasegate.engine.views.overview import (
     find_package_cards,
     open_reader,
 )
+from phasegate.engine.views.run_obstacles import find_config_error, refuse_lost_store
 from phasegate.engine.views.status_text import render_overview, render_packages, with_dependencies
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.interfaces.cli.completion_values import (
@@ -27,7 +28,13 @@ from phasegate.interfaces.cli.options import (
     fleet_view_option,
     keep_fleet_copy_current,
 )
-from phasegate.interfaces.cli.render import current_folder, json_option, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_line,
+    print_result,
+)
 from phasegate.interfaces.fast_path.status import build_status_page
 
 
@@ -72,6 +79,9 @@ def status(
             _watch_status(folder, feature, everything)
 
     reader = open_reader(folder)
+    if reader is None:
+        refuse_lost_store(folder)
+
     if work_package:
         cards = find_package_cards(reader, work_package, feature)
         print_result(cards, render_packages(cards).removesuffix("\n"), as_json)
@@ -89,6 +99,11 @@ def status(
             overview = overview._replace(detail=feature_view(reader, feature))
 
         print_result(overview, text.removesuffix("\n"), as_json)
+
+    if error := find_config_error(folder):
+        print_line(make_printable(f"phasegate: `run` will fail: {error.message}"), err=True)
+        if error.hint:
+            print_line(make_printable(f"  hint: {error.hint}"), err=True)
 
 
 def _watch_status(folder: str, feature: str | None, everything: bool) -> None:

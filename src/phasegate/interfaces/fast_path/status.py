@@ -9,7 +9,7 @@ import os
 import sys
 
 from phasegate.core.text.light_json import to_plain_data
-from phasegate.engine.views.overview import build_overview, open_reader
+from phasegate.engine.views.overview import build_overview, is_config_unchecked, open_reader
 from phasegate.engine.views.status_text import StatusPage, render_overview, with_dependencies
 from phasegate.interfaces.fast_path.next import write_stdout
 
@@ -31,6 +31,9 @@ def run_fast_path(arguments: list[str]) -> int | None:
     try:
         folder = os.getcwd()
         reader = open_reader(folder)
+        if reader is None or is_config_unchecked(reader):
+            return None
+
         overview = build_overview(reader, folder)
         page = build_status_page("--all" in arguments)
         if "--json" in arguments:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from phasegate.core.display.status import FeatureCard, Worker, build_phase_cards
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.views.overview import (
@@ -252,3 +254,34 @@ def test_a_list_of_worktrees_says_why_it_is_empty() -> None:
     assert render_worktrees([], ".worktrees", show_all=True) == NO_PACKAGES
     assert render_worktrees([], ".worktrees", show_all=False) == "no package is ready"
     assert render_worktrees([package()], "w", show_all=False).endswith("  w/001-a-WP01")
+
+
+def test_times_on_a_terminal_are_short_and_those_in_a_pipe_exact() -> None:
+    until = datetime.now(UTC).replace(microsecond=0).astimezone()
+    later = until + timedelta(days=2)
+    overview = EMPTY._replace(
+        resting=tuple(
+            RateLimitedAgent(name, f"{one:%Y-%m-%dT%H:%M:%S%z}")
+            for name, one in (("now", until), ("later", later))
+        )
+    )
+    shown = render_overview(overview, StatusPage(width=100, is_long=False))
+    assert f"now is rate-limited until {until:%H:%M}\n" in shown
+    assert f"later is rate-limited until {later:%Y-%m-%d %H:%M}\n" in shown
+    assert f"now is rate-limited until {until:%Y-%m-%dT%H:%M:%S%z}\n" in render_overview(overview)
+
+
+def test_commands_on_a_terminal_name_features_by_their_numbers() -> None:
+    waiting = tuple(
+        PendingDecision(slug, "", KEYS[1], "resolve", "why", "", ("resolve",))
+        for slug in ("002-b", "003-c", "003-d")
+    )
+    others = tuple(feature(one.feature, "waiting", "blocked") for one in waiting)
+    overview = EMPTY._replace(workflow=feature("001-a"), others=others, waiting=waiting)
+    terminal = StatusPage(width=200, is_long=False)
+    shown = render_overview(overview, terminal)
+    assert '    then: phasegate resolve "how" --feature 002\n' in shown
+    assert "--feature 003-c\n" in shown, "two features have this number"
+    assert "--feature 002-b\n" in render_overview(overview), "a pipe gets the whole name"
+    fleet = render_overview(overview._replace(fleet=FLEET), terminal)
+    assert "--feature 002-b --fleet\n" in fleet
