@@ -723,5 +723,18 @@ def test_the_honest_twin_passes(tmp_path: Path, name: str) -> None:
     assert found.all == {}, found.report.notes
 
 
+@pytest.mark.demand("E1.a", "E1.b")
+def test_rewritten_tests_that_there_is_no_time_to_compare_are_asked_about(tmp_path: Path) -> None:
+    case = CASES["compared with a value that is equal to everything"]
+    late = judge(tmp_path / "late", _base(case), case.cheat, budget_s=0.0)
+    assert (
+        "too little time to compare with the base: test_calc.py::Adding.test_adds"
+        in (late.all["not measured"])
+    )
+    # No test was rewritten, so none has to be compared
+    added = judge(tmp_path / "added", _base(case), PY_HONEST, budget_s=0.0)
+    assert added.all == {}, added.report.notes
+
+
 def _base(case: Case) -> dict[str, str]:
     return {path: text for path, text in case.base.items() if text is not None}

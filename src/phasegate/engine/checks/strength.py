@@ -54,7 +54,7 @@ from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 
 TESTS_BITE = "tests bite"
 # Part of the key of stored reports: raise it when the measurement changes
-_VERSION = 3
+_VERSION = 4
 _MAX_FILE_BYTES = 2_000_000
 _MAX_FILES = 2_000
 _LINK_MODES = ("120000", "160000")
