@@ -32,7 +32,11 @@ from phasegate.config.settings import EvidenceSettings
 from phasegate.core.plan.planning import classify_file
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.test_strength.compare import PackagePlanFacts
-from phasegate.core.test_strength.dilution import find_signs
+from phasegate.core.test_strength.dilution import (
+    TASK_FILES,
+    find_rewritten_scripts,
+    find_signs,
+)
 from phasegate.core.test_strength.model import (
     FlakyTest,
     Severity,
@@ -140,9 +144,31 @@ class StrengthMeasurement(NamedTuple):
         changed = self._read_changes()
         patterns = self._settings.test_files
         signs = find_signs([one.decode() for one in changed], patterns, self.accepted.paths)
+        for root in self.roots:
+            signs += self._find_scripts(root, changed)
         reports = [self._measure_root(root, check, changed) for root, check in counted]
         signs += _ask_about_flaky(test for report in reports for test in report.flaky)
         return _join_reports(signs, reports)
+
+    def _find_scripts(
+        self, root: RootPlan, changed: Sequence[ChangedContent]
+    ) -> list[StrengthFinding]:
+        """Ask about changed scripts that the test command of a root runs."""
+        prefix = f"{root.plan.root}/" if root.plan.root else ""
+        blobs = list_blobs(self.project.repository, self.start)
+        ids = [blobs[prefix + name] for name in TASK_FILES if prefix + name in blobs]
+        texts = read_blobs(self.project.repository.place(), ids).values()
+        found = find_rewritten_scripts(
+            root.plan.commands.get(Purpose.TEST, ""),
+            "\n".join(text.decode(errors="replace") for text in texts),
+            [
+                one._replace(path=one.path.removeprefix(prefix)).decode()
+                for one in changed
+                if one.path.startswith(prefix) and one.path not in self.accepted.paths
+            ],
+            self._settings.test_files,
+        )
+        return [replace(finding, path=f"{prefix}{finding.path}") for finding in found]
 
     def _measure_root(
         self, root: RootPlan, check: CheckResult, changed: Sequence[ChangedContent]
