@@ -736,5 +736,17 @@ def test_rewritten_tests_that_there_is_no_time_to_compare_are_asked_about(tmp_pa
     assert added.all == {}, added.report.notes
 
 
+@pytest.mark.demand("E3.a")
+def test_a_quarantined_test_does_not_show_a_requirement(tmp_path: Path) -> None:
+    flaky = frozenset({"test_calc.py::Adding.test_subtracts"})
+    found = judge(tmp_path / "only", PY, PY_HONEST, mutants=False, flaky=flaky)
+    assert "FR-CALC-002" in found.all["unnoticed requirement"]
+    more = PY_HONEST["test_calc.py"] + (
+        "\n    def test_subtracts_more(self):\n        self.assertEqual(sub(9, 3), 6)\n"
+    )
+    change = {**PY_HONEST, "test_calc.py": more}
+    assert judge(tmp_path / "more", PY, change, mutants=False, flaky=flaky).all == {}
+
+
 def _base(case: Case) -> dict[str, str]:
     return {path: text for path, text in case.base.items() if text is not None}

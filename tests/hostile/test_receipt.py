@@ -230,7 +230,7 @@ def test_a_merge_of_the_demo_is_verified_and_replayed_without_phasegate(
     )
 
 
-@pytest.mark.demand("E4.b")
+@pytest.mark.demand("E4.a")
 def test_the_verifier_runs_with_the_python_of_the_system_and_an_empty_environment(
     shared: Merged,
 ) -> None:

@@ -108,6 +108,8 @@ class StrengthInputs(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the tree has test files at all
     has_test_files: bool = True
     with_mutants: bool = True
+    # Flaky tests, which prove nothing
+    flaky: frozenset[str] = frozenset()
 
 
 class _VariantRun(NamedTuple):
@@ -394,6 +396,7 @@ class StrengthRunner:
         found = self._find_bites()
         if found is None:
             return ()
+        found = [test for test in found if test not in self._inputs.flaky]
         requirements = self._inputs.facts.requirements
         rows = match_requirements(requirements, found, self._list_test_texts())
         names = ", ".join(one.path for one in self._code[:5])
@@ -446,7 +449,7 @@ class StrengthRunner:
     def _is_killed(self, ran: _VariantRun) -> bool:
         if ran.timed_out or ran.outcomes is None:
             return ran.timed_out or bool(ran.exit_status)
-        return bool(_list_failed(ran.outcomes) - _list_failed(self._work))
+        return bool(_list_failed(ran.outcomes) - _list_failed(self._work) - self._inputs.flaky)
 
     # --- running
 

@@ -45,6 +45,7 @@ from phasegate.core.test_strength.model import (
     sort_findings,
 )
 from phasegate.core.test_strength.paths import is_test_path
+from phasegate.engine.checks.flaky import Quarantine
 from phasegate.engine.checks.known_checks import export_for_checks
 from phasegate.engine.project.project import Project
 from phasegate.files.durable_write import replace_file
@@ -136,6 +137,7 @@ class StrengthMeasurement(NamedTuple):
             self._settings,
             self.document,
             self.accepted.paths,
+            self._list_quarantined(),
             os.environ.get("PATH", ""),
         ]
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
@@ -149,6 +151,9 @@ class StrengthMeasurement(NamedTuple):
         reports = [self._measure_root(root, check, changed) for root, check in counted]
         signs += _ask_about_flaky(test for report in reports for test in report.flaky)
         return _join_reports(signs, reports)
+
+    def _list_quarantined(self) -> list[str]:
+        return sorted(one.test for one in Quarantine(self.project).list_tests())
 
     def _find_scripts(
         self, root: RootPlan, changed: Sequence[ChangedContent]
@@ -197,6 +202,7 @@ class StrengthMeasurement(NamedTuple):
             test_files=self._settings.test_files,
             has_test_files=any(path.startswith(prefix) for path in self._list_test_files()),
             with_mutants=self._settings.mutants,
+            flaky=frozenset((*self._list_quarantined(), *(one.test for one in check.flaky))),
         )
         runner = PlanRunner(
             root.plan, checkout, self.run, root.cache_slot, reports=self.folder / "reports"
