@@ -723,5 +723,30 @@ def test_the_honest_twin_passes(tmp_path: Path, name: str) -> None:
     assert found.all == {}, found.report.notes
 
 
+@pytest.mark.demand("E1.a", "E1.b")
+def test_rewritten_tests_that_there_is_no_time_to_compare_are_asked_about(tmp_path: Path) -> None:
+    case = CASES["compared with a value that is equal to everything"]
+    late = judge(tmp_path / "late", _base(case), case.cheat, budget_s=0.0)
+    assert (
+        "too little time to compare with the base: test_calc.py::Adding.test_adds"
+        in (late.all["not measured"])
+    )
+    # No test was rewritten, so none has to be compared
+    added = judge(tmp_path / "added", _base(case), PY_HONEST, budget_s=0.0)
+    assert added.all == {}, added.report.notes
+
+
+@pytest.mark.demand("E3.a")
+def test_a_quarantined_test_does_not_show_a_requirement(tmp_path: Path) -> None:
+    flaky = frozenset({"test_calc.py::Adding.test_subtracts"})
+    found = judge(tmp_path / "only", PY, PY_HONEST, mutants=False, flaky=flaky)
+    assert "FR-CALC-002" in found.all["unnoticed requirement"]
+    more = PY_HONEST["test_calc.py"] + (
+        "\n    def test_subtracts_more(self):\n        self.assertEqual(sub(9, 3), 6)\n"
+    )
+    change = {**PY_HONEST, "test_calc.py": more}
+    assert judge(tmp_path / "more", PY, change, mutants=False, flaky=flaky).all == {}
+
+
 def _base(case: Case) -> dict[str, str]:
     return {path: text for path, text in case.base.items() if text is not None}

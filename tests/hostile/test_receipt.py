@@ -230,6 +230,22 @@ def test_a_merge_of_the_demo_is_verified_and_replayed_without_phasegate(
     )
 
 
+@pytest.mark.demand("E4.a")
+def test_the_verifier_runs_with_the_python_of_the_system_and_an_empty_environment(
+    shared: Merged,
+) -> None:
+    python = shutil.which("python3", path=os.defpath)
+    if python is None:
+        pytest.skip("the system has no Python of its own")
+    codes = {}
+    for key in ("key.pub", "other.pub"):
+        argv = [python, "-I", str(shared.folder / "verify.py"), "--key", str(shared.folder / key)]
+        done = subprocess.run(argv, cwd=shared.root, env={}, capture_output=True, text=True)
+        codes[key] = done.returncode
+    assert codes["key.pub"] == VERIFIED, done.stdout + done.stderr
+    assert codes["other.pub"] in (FOUND, UNTRUSTED)
+
+
 def test_the_list_of_fields_covers_every_field_of_the_statement(merged: Merged) -> None:
     statement = merged.statement()
     found = {

@@ -116,6 +116,51 @@ if runner:
 
     runner.CallInfo.__init__ = fake
 """
+FRAMES = """\
+import hmac, json, os, pathlib
+
+try:
+    raise ValueError
+except ValueError as error:
+    frame = error.__traceback__.tb_frame
+while frame:
+    writer = frame.f_locals.get("write_report")
+    path = frame.f_locals.get("path")
+    if writer and path:
+        ids = [
+            "accept_bye.py::Bye::test_fr_bye_001_names_the_user",
+            "accept_bye.py::test_fr_bye_001_names_the_user",
+        ]
+        writer({"outcomes": dict.fromkeys(ids, "passed"), "changed": []}, path)
+    frame = getattr(frame, "kcab_f"[::-1])
+"""
+PLUGIN = """\
+from importlib import import_module
+
+try:
+    manager = import_module("litu.noitressa.tsetyp_"[::-1])._config.pluginmanager
+except (ImportError, AttributeError):
+    manager = None
+if manager:
+    hookimpl = import_module("tsetyp"[::-1]).hookimpl
+    found = [one for one in manager.get_plugins() if type(one).__name__ == "Recorder"]
+    cells = [
+        cell.cell_contents
+        for one in vars(type(found[0])).values()
+        for cell in getattr(one, "__closure__", None) or ()
+    ]
+
+    class Passing:
+        @hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_runtest_makereport(self, item, call):
+            for one in cells:
+                if isinstance(one, set):
+                    one.clear()
+            outcome = yield
+            outcome.get_result().outcome = "passed"
+
+    manager.register(Passing())
+"""
 # What each implementer adds to code that does not meet the requirement, and what names it
 ATTACKS: dict[str, tuple[Mapping[str, str], str]] = {
     "edits the sealed test": (
@@ -230,6 +275,81 @@ ATTACKS: dict[str, tuple[Mapping[str, str], str]] = {
         {"bye.py": WRONG + FORGED + "getattr(os, 'tixe_'[::-1])(0)\n"},
         "changed the test runner: the report of accept_bye.py",
     ),
+    "adds a conftest in a folder above": (
+        {"tests/conftest.py": HOOK, "src/conftest.py": HOOK},
+        "failed",
+    ),
+    "skips by setup.cfg and tox.ini": (
+        {
+            "setup.cfg": "[tool:pytest]\naddopts = -p tests.hook -k nothing\n",
+            "tox.ini": "[pytest]\naddopts = -p tests.hook -k nothing\n",
+            "tests/hook.py": HOOK,
+        },
+        "failed",
+    ),
+    "links the folder of the sealed tests": (
+        {".phasegate-acceptance": "-> src"},
+        "is in the folder",
+    ),
+    "writes the folder in other letters": (
+        {".Phasegate-Acceptance/0/accept_bye.py": "def test_fr_bye_001_x():\n    pass\n"},
+        "is in the folder of the sealed tests",
+    ),
+    "shadows a module by its bytecode": ({"pdb.pyc": "x"}, "shadows the module pdb"),
+    "shadows a module by an extension": (
+        {"difflib.cpython-311-x86_64-linux-gnu.so": "x"},
+        "shadows the module difflib",
+    ),
+    "installs another runner from a folder": (
+        {"vendor/pytest/__init__.py": "def main(*a): pass\n", "requirements.txt": "./vendor\n"},
+        "shadows the module pytest",
+    ),
+    "installs another unittest from a folder": (
+        {"vendor/lib/unittest/__init__.py": "x = 1\n"},
+        "shadows the module unittest",
+    ),
+    "names the runner in letters that are equal to Python": (
+        {"bye.py": WRONG + "import ｕnittest\nｕnittest.TestCase.assertEqual = lambda *a: None\n"},
+        "refers to the test runner",
+    ),
+    "replaces the tests by a filter of git": (
+        {".gitattributes": "* filter=evil eol=crlf\n"},
+        "failed",
+    ),
+    "generates a file at the sealed path": (
+        {
+            "bye.py": WRONG
+            + "import pathlib\n"
+            + "for one in pathlib.Path('.').glob('.phasegate-*/*/accept_bye.py'):\n"
+            + "    one.write_text('def test_fr_bye_001_names_the_user(): pass')\n"
+        },
+        "failed",
+    ),
+    "has side effects in the package of the tests": (
+        {
+            "tests/__init__.py": "import unittest\nunittest.TestCase.assertEqual = lambda *a: None\n",
+            "bye/__init__.py": "import tests\n" + WRONG,
+        },
+        "",
+    ),
+    "replaces a builtin": (
+        {
+            "bye.py": WRONG
+            + "import builtins\nbuiltins.isinstance = lambda *a: False\n"
+            + "builtins.repr = lambda *a: ''\nbuiltins.AssertionError = KeyError\n"
+        },
+        # The runner itself may break by it
+        "",
+    ),
+    "raises an exit": ({"bye.py": WRONG + "raise SystemExit(0)\n"}, ""),
+    "reads the frames of an exception": (
+        {"bye.py": WRONG + FRAMES},
+        "changed the test runner: bye.py reads its frames",
+    ),
+    "registers a plugin during the test": (
+        {"bye.py": WRONG + PLUGIN},
+        "",
+    ),
 }
 
 
@@ -245,7 +365,10 @@ class Sealed:
         return prove_acceptance_tests(self.branch, self.commit({}))
 
     def commit(self, files: Mapping[str, str]) -> str:
-        write(self.root, files)
+        write(self.root, {name: text for name, text in files.items() if "-> " not in text})
+        for name, text in files.items():
+            if text.startswith("-> "):
+                (self.root / name).symlink_to(text.removeprefix("-> "))
         if files:
             git(self.root, "add", "-A", "-f", *files)
             git(self.root, "commit", "-q", "-m", "WP01: Do it")
@@ -317,6 +440,37 @@ def test_honest_code_passes_the_sealed_test_with_a_row_for_its_requirement(
         tree,
         16,
     )
+
+
+@pytest.mark.demand("E2.b")
+@pytest.mark.parametrize("runner", TESTS)
+def test_honest_code_may_use_the_libraries_that_use_frames(
+    tmp_path: Path, proven: Proven, runner: str
+) -> None:
+    used = """\
+import collections, dataclasses, enum, inspect, logging, traceback, typing, warnings
+
+Point = collections.namedtuple("Point", "x y")
+Size = typing.NamedTuple("Size", [("x", int)])
+Color = enum.Enum("Color", "RED BLUE")
+
+
+@dataclasses.dataclass
+class Line:
+    length: int = inspect.signature(len).parameters.__len__()
+
+
+try:
+    raise ValueError
+except ValueError:
+    traceback.format_exc()
+    logging.getLogger("bye").exception("caught")
+warnings.warn("later", stacklevel=2)
+
+"""
+    files = {"bye.py": used + HONEST, "vendor/README": "x", "tests/unittest/test_bye.py": "x = 1\n"}
+    _, result = check_copy(proven, tmp_path, runner, files)
+    assert result.check.outcome is CheckOutcome.PASSED, result.check
 
 
 @pytest.mark.demand("E2.c")

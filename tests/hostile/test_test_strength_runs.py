@@ -114,6 +114,29 @@ def test_a_review_that_passes_without_an_answer_to_a_finding_does_not_count(tmp_
     assert answered.dispatch().state is PackageState.DONE
 
 
+@pytest.mark.demand("E1.a")
+def test_a_rewritten_script_that_is_the_test_command_has_to_be_answered_for(tmp_path: Path) -> None:
+    document = package(
+        files=["calc.py", "run.py"], test="python3 run.py", deliverables={"code": ["calc.py"]}
+    )
+    script = f"{TESTS}\n\nif __name__ == '__main__':\n    unittest.main()\n"
+    weak = script.replace("self.assertEqual(add(2, 3), 5)", "self.assertTrue(add(2, 3))")
+    reasons = {}
+    for name, written in {"rewritten": weak, "kept": script}.items():
+        files = {"calc.py": CODE, "run.py": script}
+        project = make_project(tmp_path / name, {"WP01": document}, files=files)
+        steps: list[Step] = [
+            {"write": "calc.py", "content": SUB},
+            {"write": "run.py", "content": written},
+            COMMIT,
+            SUCCESS,
+        ]
+        project.play(turn("implement", *steps, round=1), turn("implement", SUCCESS), approves())
+        reasons[name] = project.dispatch().reason
+    assert "changes the test command: run.py: the test command runs it" in reasons["rewritten"]
+    assert "changes the test command" not in reasons["kept"]
+
+
 @pytest.mark.demand("E1.c")
 def test_a_summary_that_the_tests_print_themselves_does_not_pass_the_manifest(
     tmp_path: Path,

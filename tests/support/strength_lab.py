@@ -70,6 +70,7 @@ def judge(
     facts: PackagePlanFacts | None = None,
     mutants: bool = True,
     budget_s: float = 20.0,
+    flaky: frozenset[str] = frozenset(),
 ) -> Judgement:
     """Run the tests of both trees, and measure those of the change. A file that is None is deleted."""
     work = {path: text for path, text in {**base, **change}.items() if text is not None}
@@ -96,6 +97,7 @@ def judge(
         budget_s=budget_s,
         has_test_files=any(is_test_path(path) for path in {**base, **work}),
         with_mutants=mutants,
+        flaky=flaky,
     )
     runner = _runner(folder, "strength", command)
     report = StrengthRunner(inputs, runner).measure()

@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -23,6 +24,17 @@ from typing import Any, cast
 HERE = Path(__file__).parent
 ONE_FILE = "--one-file"
 _WATCHED = ("pytest", "_pytest", "pluggy", "unittest", "builtins")
+# Events and attributes that lead to the variables of the functions that run the tests
+_FRAME_EVENTS = (
+    *("sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace"),
+    *("sys.setprofile", "gc.get_objects", "gc.get_referrers", "gc.get_referents"),
+)
+_FRAME_FIELDS = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
+# Library functions that return frames to their caller
+_FRAME_GETTERS = (
+    *("currentframe", "stack", "trace", "getouterframes", "getinnerframes"),
+    *("walk_tb", "walk_stack", "<lambda>"),
+)
 
 
 def run_pytest(files: list[str]) -> dict[str, str]:
@@ -52,9 +64,11 @@ def run_pytest(files: list[str]) -> dict[str, str]:
 
     settings = HERE / "pytest.ini"
     settings.write_text("[pytest]\naddopts =\n", encoding="utf-8")
-    options = ("-q", "--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider")
+    options = ["-q", "--noconftest", "--import-mode=importlib", "-c", str(settings)]
+    # The last two keep the configuration in modules, where the code under test could find it
+    options += ["-p", "no:cacheprovider", "-p", "no:assertion", "-p", "no:debugging"]
     paths = [str(HERE / name) for name in files]
-    pytest.main([*options, "-c", str(settings), "--rootdir", str(HERE), *paths], [Recorder()])
+    pytest.main([*options, "--rootdir", str(HERE), *paths], [Recorder()])
     return {
         test: "failed" if test in raised and outcome == "passed" else outcome
         for test, outcome in outcomes.items()
@@ -173,6 +187,37 @@ def make_writer(key: bytes) -> Callable[[dict[str, Any], Path], None]:
     return write_report
 
 
+def guard_frames(report_reader: Callable[[str], None]) -> None:
+    """Call a function if code of the checkout gets a frame, through which it can reach the key.
+
+    An audit hook cannot be removed. Libraries may use frames, except to return them to such code.
+    """
+    get_frame = sys._getframe
+    get_thread = threading.get_ident
+    checkout = f"{Path.cwd()}{os.sep}"
+    libraries = tuple(
+        f"{folder}{os.sep}"
+        for folder in map(os.path.abspath, sys.path[1:])
+        if not f"{folder}{os.sep}".startswith(checkout) or "-packages" in folder
+    )
+    trusted = (*libraries, "<frozen ")
+    busy: set[int] = set()
+
+    def see_event(event: str, arguments: tuple[Any, ...]) -> None:
+        is_field = event == "object.__getattr__" and arguments[1] in _FRAME_FIELDS
+        if (event not in _FRAME_EVENTS and not is_field) or get_thread() in busy:
+            return
+        busy.add(get_thread())
+        frame = get_frame(1)
+        if frame.f_code.co_name in _FRAME_GETTERS and frame.f_back is not None:
+            frame = frame.f_back
+        if not frame.f_code.co_filename.startswith(trusted):
+            report_reader(frame.f_code.co_filename.removeprefix(checkout))
+        busy.discard(get_thread())
+
+    sys.addaudithook(see_event)
+
+
 def run_one_file(runner: str, name: str) -> None:
     """Run the tests of one file, and write their report."""
     write_report = make_writer(sys.stdin.buffer.read())
@@ -182,6 +227,10 @@ def run_one_file(runner: str, name: str) -> None:
     watch = list_functions
     path = HERE / f"{name}.json"
 
+    def report_reader(name: str) -> None:
+        write_report({"outcomes": {}, "changed": [f"{name} reads its frames"]}, path)
+
+    guard_frames(report_reader)
     # The code under test must not find this program as the main module
     sys.modules["__main__"] = ModuleType("__main__")
     sys.path[:0] = [str(Path.cwd()), str(Path.cwd() / "src")]

@@ -108,6 +108,8 @@ class StrengthInputs(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the tree has test files at all
     has_test_files: bool = True
     with_mutants: bool = True
+    # Flaky tests, which prove nothing
+    flaky: frozenset[str] = frozenset()
 
 
 class _VariantRun(NamedTuple):
@@ -307,17 +309,42 @@ class StrengthRunner:
         wanted_old = _select_files([(one.path, one.old) for one in self._tests])
         wanted_new = _select_files([(one.path, one.new) for one in self._tests])
         probes = choose_probes(self._read_files(are_tests=False), words)
-        limit_s = self._remaining_s / 2
-        for path, mutant in probes:
-            if self._remaining_s < limit_s or self._remaining_s < 2.6 * self._slowest_s:
-                self._notes.append("not every rewritten test was compared with what it was")
-                return
+        affordable = self._count_affordable(len(probes))
+        compared: set[str] = set()
+        for path, mutant in probes[:affordable]:
             version = FileVersion(mutant.text.encode(errors="surrogateescape"))
             old = self._run_variant({**old_files, path: version}, wanted_old)
             if not _is_noticed(old, old_run):
                 continue
             new = self._run_variant({path: version}, wanted_new)
             self._judge_probe(path, mutant, (old_run, old, new))
+            compared |= _list_failed(old.outcomes or {})
+        if affordable < len(probes):
+            self._ask_about_uncompared(changed, compared)
+
+    def _count_affordable(self, count: int) -> int:
+        """Return how many probes fit in the time limit; all of them if the suite is short.
+
+        This depends on the time of earlier runs, so that load during the probes changes nothing.
+        """
+        if 2 * count * self._inputs.suite_s <= self._inputs.budget_s:
+            return count
+        return min(count, max(0, int(self._remaining_s / 2 / (2.6 * self._slowest_s))))
+
+    def _ask_about_uncompared(self, changed: Sequence[ChangedText], compared: set[str]) -> None:
+        """Ask about rewritten tests that no probe was noticed by before the time limit."""
+        kept = {block.text for blocks in self._sources.new.values() for block in blocks}
+        rewritten = {
+            test
+            for test in self._base
+            if (block := self._sources.find_old(test)) and block.text not in kept
+        }
+        names = sorted(rewritten - compared)
+        if has_rewritten_helpers(changed) or not rewritten:
+            names += [one.path for one in changed]
+        if names:
+            text = f"too little time to compare with the base: {', '.join(names[:5])}"
+            self._add("not measured", text, "rewritten tests", Severity.ASK)
 
     def _judge_probe(
         self, path: str, mutant: Mutant, runs: tuple[_VariantRun, _VariantRun, _VariantRun]
@@ -369,6 +396,7 @@ class StrengthRunner:
         found = self._find_bites()
         if found is None:
             return ()
+        found = [test for test in found if test not in self._inputs.flaky]
         requirements = self._inputs.facts.requirements
         rows = match_requirements(requirements, found, self._list_test_texts())
         names = ", ".join(one.path for one in self._code[:5])
@@ -421,9 +449,7 @@ class StrengthRunner:
     def _is_killed(self, ran: _VariantRun) -> bool:
         if ran.timed_out or ran.outcomes is None:
             return ran.timed_out or bool(ran.exit_status)
-        failed = {test for test, outcome in ran.outcomes.items() if outcome.is_failure}
-        old = {test for test, outcome in self._work.items() if outcome.is_failure}
-        return bool(failed - old)
+        return bool(_list_failed(ran.outcomes) - _list_failed(self._work) - self._inputs.flaky)
 
     # --- running
 
@@ -504,10 +530,11 @@ def _is_noticed(ran: _VariantRun, before: _VariantRun) -> bool:
     """Return True if a test fails that did not fail before."""
     if ran.outcomes is None or before.outcomes is None:
         return bool(ran.exit_status) and not before.exit_status
-    failed = {test for test, outcome in ran.outcomes.items() if outcome.is_failure}
-    return any(
-        test not in before.outcomes or not before.outcomes[test].is_failure for test in failed
-    )
+    return bool(_list_failed(ran.outcomes) - _list_failed(before.outcomes))
+
+
+def _list_failed(outcomes: Outcomes) -> set[str]:
+    return {test for test, outcome in outcomes.items() if outcome.is_failure}
 
 
 def _added_numbers(one: ChangedContent) -> frozenset[int]:

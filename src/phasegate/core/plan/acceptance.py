@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
@@ -25,7 +26,8 @@ _RUNNER = re.compile(
     r"(?:(?P<python>\S*python[\d.]*(?: -[^m\s]\S*)*) -m )?(?P<runner>pytest|unittest)\b"
 )
 _STARTUP_FILES = ("sitecustomize.py", "usercustomize.py")
-_RUNNER_MODULES = frozenset(("pytest", "_pytest", "pluggy", "_phasegate"))
+_RUNNER_MODULES = frozenset(("pytest", "_pytest", "pluggy", "unittest", "_phasegate"))
+_MODULE = re.compile(r"\.(?:py|pyc|pyw|so|pyd)$")
 _RUNNER_WORDS = re.compile(
     r"\b(?:_?pytest|unittest|PYTEST_\w+|pluggy|sitecustomize|_exit|_getframe|settrace|setprofile"
     r"|get_objects|get_referrers|currentframe|f_back|getsitepackages|phasegate-acceptance)\b"
@@ -162,17 +164,22 @@ def find_interference(added: Mapping[str, str], sealed_folder: str) -> Iterator[
     `added` has the added lines of each changed file.
     """
     for path, text in sorted(added.items()):
-        top, _, rest = path.removeprefix("src/").partition("/")
-        name = path.rpartition("/")[2]
-        module = top.removesuffix(".py")
-        if path.startswith(sealed_folder):
+        # Python and some file systems compare names in this form
+        normal = unicodedata.normalize("NFKC", path)
+        *folders, name = normal.removeprefix("src/").split("/")
+        # Also `pdb.pyc` and `pdb.cpython-311-x86_64-linux-gnu.so`
+        modules = [*folders, name.partition(".")[0]] if _MODULE.search(name) else folders
+        is_test = _TEST_PATH.search(path) is not None
+        shadowed = [one for one in modules if one in _RUNNER_MODULES and not is_test]
+        shadowed += [one for one in modules[:1] if one in _RUNNER_MODULES | sys.stdlib_module_names]
+        if normal.casefold().startswith(sealed_folder):
             yield f"{path} is in the folder of the sealed tests"
         elif name in _STARTUP_FILES or name.endswith(".pth"):
             yield f"{path} runs code when Python starts"
-        elif (rest or top.endswith(".py")) and module in _RUNNER_MODULES | sys.stdlib_module_names:
-            yield f"{path} shadows the module {module}"
-        elif name.endswith(".py") and not _TEST_PATH.search(path):
-            for line in text.splitlines():
+        elif shadowed:
+            yield f"{path} shadows the module {shadowed[0]}"
+        elif name.endswith(".py") and not is_test:
+            for line in unicodedata.normalize("NFKC", text).splitlines():
                 joined = _JOINED_LITERALS.sub("", line)
                 if _RUNNER_WORDS.search(line) or _RUNNER_WORDS.search(joined):
                     yield f"{path} refers to the test runner: {line.strip()[:_MAX_QUOTE_CHARS]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,14 @@ from phasegate.core.test_strength.paths import (
     is_test_path,
 )
 
+# Where `npm test` and `make test` are defined
+TASK_FILES = ("package.json", "Makefile", "makefile", "GNUmakefile")
+_TEST_TASK = re.compile(
+    r"\"(?:pre|post)?test(?::\w+)?\"\s*:\s*\"(?P<json>[^\"]*)\""
+    r"|^(?:test|check)\S*[ \t]*:(?!=).*(?P<make>(?:\n[ \t]+.*)*)",
+    re.M,
+)
+_PATH = re.compile(r"[\w.@+/-]+")
 MAX_LINES = 20_000
 MAX_SIGNS = 60
 
@@ -302,6 +311,23 @@ def find_signs(
     findings += _find_copied_tables(changed, patterns)
     findings += _find_copied_literals(changed, patterns)
     return sorted(findings, key=lambda one: one.severity is Severity.ASK)[:MAX_SIGNS]
+
+
+def find_rewritten_scripts(
+    command: str, tasks: str, changed: Sequence[ChangedText], patterns: tuple[str, ...] = ()
+) -> list[StrengthFinding]:
+    """Ask about changed scripts that a test command names: they decide what is a failure.
+
+    `tasks` is the text of the file in which a command like `npm test` is defined.
+    """
+    defined = (found["json"] or found["make"] for found in _TEST_TASK.finditer(tasks))
+    words = {posixpath.normpath(word) for word in _PATH.findall("\n".join((command, *defined)))}
+    return [
+        _finding("changes the test command", Severity.ASK, file, 0, "the test command runs it")
+        for file in changed
+        if file.path in words and file.old not in (None, file.new)
+        if not (is_test_path(file.path, patterns) and split_tests(file.path, file.old or ""))
+    ]
 
 
 def _finding(

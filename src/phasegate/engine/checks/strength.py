@@ -32,7 +32,11 @@ from phasegate.config.settings import EvidenceSettings
 from phasegate.core.plan.planning import classify_file
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.test_strength.compare import PackagePlanFacts
-from phasegate.core.test_strength.dilution import find_signs
+from phasegate.core.test_strength.dilution import (
+    TASK_FILES,
+    find_rewritten_scripts,
+    find_signs,
+)
 from phasegate.core.test_strength.model import (
     FlakyTest,
     Severity,
@@ -41,6 +45,7 @@ from phasegate.core.test_strength.model import (
     sort_findings,
 )
 from phasegate.core.test_strength.paths import is_test_path
+from phasegate.engine.checks.flaky import Quarantine
 from phasegate.engine.checks.known_checks import export_for_checks
 from phasegate.engine.project.project import Project
 from phasegate.files.durable_write import replace_file
@@ -54,7 +59,7 @@ from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 
 TESTS_BITE = "tests bite"
 # Part of the key of stored reports: raise it when the measurement changes
-_VERSION = 3
+_VERSION = 4
 _MAX_FILE_BYTES = 2_000_000
 _MAX_FILES = 2_000
 _LINK_MODES = ("120000", "160000")
@@ -132,6 +137,7 @@ class StrengthMeasurement(NamedTuple):
             self._settings,
             self.document,
             self.accepted.paths,
+            self._list_quarantined(),
             os.environ.get("PATH", ""),
         ]
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
@@ -140,9 +146,34 @@ class StrengthMeasurement(NamedTuple):
         changed = self._read_changes()
         patterns = self._settings.test_files
         signs = find_signs([one.decode() for one in changed], patterns, self.accepted.paths)
+        for root in self.roots:
+            signs += self._find_scripts(root, changed)
         reports = [self._measure_root(root, check, changed) for root, check in counted]
         signs += _ask_about_flaky(test for report in reports for test in report.flaky)
         return _join_reports(signs, reports)
+
+    def _list_quarantined(self) -> list[str]:
+        return sorted(one.test for one in Quarantine(self.project).list_tests())
+
+    def _find_scripts(
+        self, root: RootPlan, changed: Sequence[ChangedContent]
+    ) -> list[StrengthFinding]:
+        """Ask about changed scripts that the test command of a root runs."""
+        prefix = f"{root.plan.root}/" if root.plan.root else ""
+        blobs = list_blobs(self.project.repository, self.start)
+        ids = [blobs[prefix + name] for name in TASK_FILES if prefix + name in blobs]
+        texts = read_blobs(self.project.repository.place(), ids).values()
+        found = find_rewritten_scripts(
+            root.plan.commands.get(Purpose.TEST, ""),
+            "\n".join(text.decode(errors="replace") for text in texts),
+            [
+                one._replace(path=one.path.removeprefix(prefix)).decode()
+                for one in changed
+                if one.path.startswith(prefix) and one.path not in self.accepted.paths
+            ],
+            self._settings.test_files,
+        )
+        return [replace(finding, path=f"{prefix}{finding.path}") for finding in found]
 
     def _measure_root(
         self, root: RootPlan, check: CheckResult, changed: Sequence[ChangedContent]
@@ -171,6 +202,7 @@ class StrengthMeasurement(NamedTuple):
             test_files=self._settings.test_files,
             has_test_files=any(path.startswith(prefix) for path in self._list_test_files()),
             with_mutants=self._settings.mutants,
+            flaky=frozenset((*self._list_quarantined(), *(one.test for one in check.flaky))),
         )
         runner = PlanRunner(
             root.plan, checkout, self.run, root.cache_slot, reports=self.folder / "reports"

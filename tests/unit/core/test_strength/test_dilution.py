@@ -7,7 +7,11 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.core.test_strength.compare import ChangedText
-from phasegate.core.test_strength.dilution import MAX_SIGNS, find_signs
+from phasegate.core.test_strength.dilution import (
+    MAX_SIGNS,
+    find_rewritten_scripts,
+    find_signs,
+)
 from phasegate.core.test_strength.model import Severity
 
 TEST = """\
@@ -475,3 +479,41 @@ def test_a_test_file_that_is_too_large_to_be_examined_is_a_finding() -> None:
     padded = PLAIN + "#" * 1_000_001
     [finding] = find_signs([ChangedText("test_a.py", PLAIN, padded)])
     assert finding.kind == "unreadable test file"
+
+
+@pytest.mark.demand("E1.a")
+@pytest.mark.parametrize(
+    ("command", "tasks"),
+    [
+        ("node ./run.js", ""),
+        ("sh -c 'node run.js'", ""),
+        ("npm test --silent", '{"scripts": {"pretest": "lint", "test": "node run.js --all"}}'),
+        ("make test", "build:\n\tcc x.c\n\ntest: x.c\n\t@node run.js\n"),
+    ],
+)
+def test_a_rewritten_script_that_the_test_command_names_is_asked_about(
+    command: str, tasks: str
+) -> None:
+    old = "const assert = require('assert');\nassert.equal(add(2, 3), 5);\n"
+    rewritten = ChangedText("run.js", old, "console.log('ok');\n")
+    other = ChangedText("x.c", "int x;\n", "int y;\n")
+    [finding] = find_rewritten_scripts(command, tasks, [rewritten, other])
+    assert (finding.kind, finding.path, finding.severity) == (
+        "changes the test command",
+        "run.js",
+        Severity.ASK,
+    )
+    # A script that the package adds had no effect on the base, and this command runs other files
+    assert find_rewritten_scripts(command, tasks, [ChangedText("run.js", None, old), other]) == []
+    assert find_rewritten_scripts("node --test", "", [rewritten]) == []
+
+
+@pytest.mark.demand("E1.a")
+def test_a_test_file_that_the_test_command_names_is_compared_test_by_test_and_not_asked_about() -> (
+    None
+):
+    old = "def test_adds():\n    assert add(2, 3) == 5\n"
+    changed = ChangedText(
+        "test_calc.py", old, old + "\ndef test_zero():\n    assert add(0, 0) == 0\n"
+    )
+    assert find_rewritten_scripts("pytest test_calc.py", "", [changed]) == []
