@@ -284,8 +284,22 @@ def test_the_work_of_a_package_that_an_amendment_replaces_is_handed_on(tmp_path:
     )
     assert made.call("run", "quick", DESCRIPTION).code != 0
     assert made.call("amend", "FR-BYE-002", "It is described in two words", "--yes").code == 0
+    assert made.call("run").code == 0
+    shown = made.call("status").stdout
+    assert "REPLACED 1" in shown
+    assert "FOR_REVIEW 0" in shown
+    assert "BLOCKED 0" in shown
+    assert "WP02  REPLACED" in made.call("show", "WP02").stdout
+    traced = made.call("trace").stdout
+    assert "WP04" in traced
+    assert "WP02" not in traced
     done = made.call("run", "--merge")
     assert done.code == 0, done.stderr
+    assert "kept" not in done.stderr + done.stdout
+    assert made.git("branch", "--list", "feat/*") == ""
+    assert not any("WP02" in ref for ref in made.git("worktree", "list").splitlines())
+    saved = made.git("for-each-ref", "--format=%(refname)", f"refs/phasegate/saved/{SLUG}-WP02")
+    assert saved, "its work is not lost"
 
     prompts = {job.wp: made.prompt(job.id) for job in made.jobs() if job.phase == "implement"}
     assert "earlier-work.diff" in prompts["WP04"]
@@ -295,6 +309,39 @@ def test_the_work_of_a_package_that_an_amendment_replaces_is_handed_on(tmp_path:
     assert "also where an older text" in prompts["WP04"]
     assert "| WP02 | replaced |" in made.prompts("archive")[-1]
     assert "| WP04 | DONE |" in made.prompts("archive")[-1]
+
+
+def test_the_work_of_a_package_is_handed_on_when_a_feature_goes_back(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    first = (document("proposal.md"), document("spec.md", THREE), document("tasks.md", TASKS))
+    changed = document("tasks.md", TASKS.replace("say how to use it", "use two words"))
+    made.play(
+        turn("plan", *first, PASS, round=1),
+        turn("plan", document("proposal.md"), changed, PASS, round=2),
+        BUILDS,
+        builds("WP02", file("docs.md", "Call bye.\n")),
+        builds("WP03", file("hello.md", "Hello.\n")),
+        builds("WP04", file("docs.md", "Call bye, in two words.\n")),
+        turn("review", {"verdict": "MAJOR_ISSUES"}, package="WP02"),
+        *smooth(PHASES),
+    )
+    blocked = made.call("run", "quick", DESCRIPTION)
+    assert blocked.code == 1
+    assert "WP02" in blocked.stderr, blocked.stderr
+    assert made.call("back", "01", "it takes two words").code == 0
+    done = made.call("run", "--merge")
+    assert done.code == 0, done.stderr
+
+    prompts = {job.wp: made.prompt(job.id) for job in made.jobs() if job.phase == "implement"}
+    assert sorted(prompts) == ["WP01", "WP02", "WP03", "WP04"]
+    assert "+Call bye." in prompts["WP04"].partition("earlier-work.diff")[2]
+    assert {name: row.state for name, row in made.packages().items()} == {
+        "WP01": "DONE",
+        "WP02": "REPLACED",
+        "WP03": "DONE",
+        "WP04": "DONE",
+    }
+    assert made.git("branch", "--list", "feat/*") == ""
 
 
 GREETING = """\

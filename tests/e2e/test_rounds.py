@@ -27,11 +27,14 @@ from support.dispatch_project import (
 from support.feature_project import (
     ARCHIVES,
     BUILDS,
+    DESCRIPTION,
     FOLDER,
     MENDS,
     PASS,
     SPEC,
+    TASKS,
     FeatureProject,
+    accepts,
     document,
     make_feature_project,
     plans,
@@ -91,6 +94,7 @@ def test_a_round_names_failed_tests_and_a_deliverable_that_was_not_changed(tmp_p
     assert "OK (skipped=1)" in review
     assert "ran `python3 -m unittest -q check_sources`, exit status 0" in review
     assert "whole output: phasegate-output/test.log" in review
+    assert "The implementer's summary of round 1: Done as scripted" in review
 
 
 @pytest.mark.demand("D8.a", "P6.c")
@@ -245,6 +249,35 @@ def test_a_second_round_settles_findings_and_a_decision_stays_to_the_end(tmp_pat
         if entry["action"] == "retry"
     ]
     assert [entry["attempt"] for entry in retry] == [1]
+
+
+def test_an_approval_is_no_finding_and_rules_of_tasks_come_only_where_tasks_are_due(
+    tmp_path: Path,
+) -> None:
+    phases = WORKFLOWS["feature"]
+    last = "05-test-strategy"
+    project = make_feature_project(tmp_path, "feature")
+    wrong = document("tasks.md", f"{TASKS}  - Depends: 2.9\n")
+    planning = phases[: phases.index(last) + 1]
+    project.play(
+        turn("plan", document("test-strategy.md"), accepts(), wrong, PASS, workflow_phase=last),
+        *(plans(key, phases) for key in planning),
+        turn("challenge", {"print": "Consistent."}, PASS),
+    )
+    assert project.call("run", "feature", DESCRIPTION, "--full").code == 1
+    prompts = {
+        job.workflow_phase: project.prompt(job.id) for job in project.jobs() if job.phase == "plan"
+    }
+    assert sorted(prompts) == sorted(planning)
+    assert {key for key, text in prompts.items() if "Ids `X.Y`" in text} == {last}
+
+    second = project.prompts("plan")[-1]
+    assert "findings-1.md" in second
+    assert "2.9" in second.partition("findings-1.md")[2]
+    assert "Consistent." not in second
+    blocked = project.call("run").stderr + project.call("status").stdout
+    assert "2.9" in blocked
+    assert "Consistent." not in blocked
 
 
 def trail(project: FeatureProject, job: str) -> list[dict[str, Any]]:

@@ -110,7 +110,12 @@ def test_a_refused_change_is_shown_and_once_allowed_the_run_continues_without_a_
     run = make_feature_run(tmp_path)
     stray = stray_turn("write", "stray.py", "x = 1\n", package="WP01", round=1)
     run.play(stray, *SCENARIO)
-    assert run.command("run", TYPE, "Say bye").code == 1
+    refused = run.command("run", TYPE, "Say bye")
+    assert refused.code == 1
+    for told in (refused.stderr, run.command("status").stdout):
+        assert "&& phasegate run" in told
+        assert "  then: phasegate run\n" in f"{told}\n"
+        assert "then: phasegate resolve" not in told
     jobs = len(run.jobs())
     assert run.command("run").code == 1  # the control: nothing was allowed, no agent is started
     assert len(run.jobs()) == jobs

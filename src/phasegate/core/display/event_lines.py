@@ -265,7 +265,10 @@ def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str
     """
     workflow = feature.workflow
     commands = format_next_commands(
-        str(workflow.stage), is_last_phase=workflow.is_last_phase, command_suffix=command_suffix
+        str(workflow.stage),
+        is_last_phase=workflow.is_last_phase,
+        remediation=feature.remediation,
+        command_suffix=command_suffix,
     )
     then = f"  then: {commands}"
     branch = f"the work is on feat/{workflow.feature}"

@@ -67,6 +67,8 @@ SHOWN_NOTICE_PREFIXES = (
 FLEET_OPTION = " --fleet"
 # Worker name of a feature that waits for a worker at its fleet's server
 NO_WORKER_YET = "(none yet)"
+# In the remedy of a blocker that `run` checks again by itself
+RUN_AFTERWARDS = "&& phasegate run"
 _GAP = "  "
 # Next commands by stage of the workflow
 _NEXT_VERBS = {
@@ -152,7 +154,7 @@ def derive_package_standing(state: str, *, has_worker: bool) -> str:
             return "working"
         return "stopped"
 
-    return {"PLANNED": "planned", "DONE": "ended"}.get(state, "waiting")
+    return {"PLANNED": "planned", "DONE": "ended", "REPLACED": "ended"}.get(state, "waiting")
 
 
 def list_waiting_orders(stage: str, position: int, merged: str = "") -> tuple[str, ...]:
@@ -236,8 +238,18 @@ def merge_verb(command_suffix: str) -> str:
     return "complete"
 
 
+def needs_only_run(remediation: str) -> bool:
+    """Return whether `run` continues after a blocker's remedy, without a decision by `resolve`."""
+    return RUN_AFTERWARDS in remediation
+
+
 def format_next_commands(
-    stage: str, *, is_last_phase: bool, is_published: bool = False, command_suffix: str = ""
+    stage: str,
+    *,
+    is_last_phase: bool,
+    is_published: bool = False,
+    remediation: str = "",
+    command_suffix: str = "",
 ) -> str:
     """Return the commands that the user can type next.
 
@@ -246,7 +258,9 @@ def format_next_commands(
     """
     verbs = _NEXT_VERBS.get(stage, ())
 
-    if stage == "gate-passed" and is_last_phase:
+    if stage == "blocked" and needs_only_run(remediation):
+        verbs = ("run",)
+    elif stage == "gate-passed" and is_last_phase:
         if is_published:
             verbs = ("run", "sync")
         else:
@@ -376,6 +390,7 @@ def _next_lines(workflow: FeatureCard, command_suffix: str) -> Iterator[str]:
         workflow.stage,
         is_last_phase=workflow.phase == workflow.phases[-1].key,
         is_published=workflow.reason.endswith(WAITING_AT_FORGE_SUFFIXES),
+        remediation=workflow.remediation,
         command_suffix=command_suffix,
     )
     if commands:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from phasegate.core.answer.prose import find_minor_findings
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine import feature_events as events
 from phasegate.core.machine.feature_state import (
@@ -352,7 +353,7 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
 
     workflow = _expect_workflow(phase_transitions.apply_gate(feature.workflow, result, limit))
     findings = "\n\n".join(
-        part for part in (event.findings, feature.report, *result.reasons) if part
+        part for part in (event.findings, _select_objections(feature), *result.reasons) if part
     )
     if workflow.stage is not Stage.GATE_PASSED:
         reason = _add_finding(feature, event, workflow.reason)
@@ -435,6 +436,14 @@ def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
         evaluated_commit="",
         todo=(*FIX_STEPS, *remaining),
     )
+
+
+def _select_objections(feature: Feature) -> str:
+    """Return what the round's critic or reviewer found; empty if its text only approves."""
+    is_approval = feature.verdict is Verdict.PASS and not find_minor_findings(feature.report)
+    if is_approval and feature.phase.work is not PhaseWork.COMMANDS:
+        return ""
+    return feature.report
 
 
 def _add_finding(feature: Feature, event: events.GateChecked, reason: str) -> str:

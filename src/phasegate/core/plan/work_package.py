@@ -129,6 +129,8 @@ class PackageState(StrEnum):
     FOR_REVIEW = "FOR_REVIEW"
     DONE = "DONE"
     BLOCKED = "BLOCKED"
+    # A changed plan has other packages for its tasks
+    REPLACED = "REPLACED"
 
 
 def split_evenly(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:

@@ -11,6 +11,7 @@ _OPEN = re.compile(r"\s{0,3}<!--\s*sk:fr\s+([^>]*?)\s*-->\s*")
 _CLOSE = re.compile(r"\s{0,3}<!--\s*/sk:fr\s*-->\s*")
 _SCENARIO = re.compile(r"#{1,6}\s+Scenario:")
 _BORDER = re.compile(r"#{1,3}\s|\s{0,3}<!--\s*/?sk:fr")
+_LIST_MARK = re.compile(r"[-*+] +")
 _FROM = re.compile(r'from="[^"]*"')
 
 
@@ -50,7 +51,11 @@ def amend_spec(text: str, id_: str, new: str, revision: str = "") -> AmendedSpec
     if revision and 'change="' in opening:
         opening = _FROM.sub(f'from="{revision}"', opening)
     before = "\n".join(lines[start + 1 : end]).strip()
-    changed = [*lines[:start], opening, new.strip(), *_add_gap(lines[end:])]
+    mark = _LIST_MARK.match(before)
+    text = new.strip()
+    if mark and "\n" not in text and not _LIST_MARK.match(text):
+        text = f"{mark[0]}{text}"
+    changed = [*lines[:start], opening, text, *_add_gap(lines[end:])]
     return AmendedSpec("\n".join(changed), before)
 
 

@@ -187,7 +187,9 @@ def clean_up_feature(context: DriverContext, slug: str) -> None:
                 rows=[make_lost_row(row, read_last_seen(project, row)) for row in open_rows]
             )
 
-        remove_checkouts(project, slug, list_work_names(journal.state))
+        remove_checkouts(
+            project, slug, list_work_names(journal.state, context.record.packages(slug))
+        )
 
 
 class _FeatureDriver:

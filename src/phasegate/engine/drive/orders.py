@@ -207,14 +207,15 @@ def execute_order(
     feature = _lock_and_record(project, store, slug, order.name, event, seen_seq)
 
     if order.name == "cancel":
-        remove_checkouts(project, slug, list_work_names(feature))
+        remove_checkouts(project, slug, list_work_names(feature, store.packages(slug)))
 
     return feature
 
 
-def list_kept_branches(project: Project, feature: Feature) -> list[str]:
+def list_kept_branches(project: Project, reader: RecordReader, feature: Feature) -> list[str]:
     """Return the branches that are left after a feature was cancelled."""
-    return list_feature_branches(project, feature.workflow.feature, list_work_names(feature))
+    slug = feature.workflow.feature
+    return list_feature_branches(project, slug, list_work_names(feature, reader.packages(slug)))
 
 
 def add_notice(project: Project, store: RunRecord, slug: str, text: str) -> None:

@@ -348,7 +348,8 @@ class FleetWorker:
 
                 locks = project.location.locks_folder
                 with feature_lock(locks, slug, "clean up", project.now()):
-                    remove_retired_code(project, slug, list_work_names(feature))
+                    names = list_work_names(feature, record.packages(slug))
+                    remove_retired_code(project, slug, names)
 
     def read_metrics(self) -> WorkerMetrics:
         """Return the current state of this worker."""

@@ -85,7 +85,10 @@ def notify_feature_end(
         outcome=f"{outcome} ({workflow.phase})",
         reason="" if workflow.stage is Stage.WORKING else workflow.reason,
         command=format_next_commands(
-            str(workflow.stage), is_last_phase=workflow.is_last_phase, command_suffix=options
+            str(workflow.stage),
+            is_last_phase=workflow.is_last_phase,
+            remediation=feature.remediation,
+            command_suffix=options,
         ),
     )
     _record_and_send(project, store, workflow.feature, "", message)

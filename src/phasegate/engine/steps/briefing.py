@@ -16,6 +16,7 @@ from phasegate.core.plan.acceptance import (
     SingleFileRunner,
     find_acceptance_phase,
 )
+from phasegate.core.plan.consistency import TASKS_FILE
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.prompt.role_needs import RoleNeed
 from phasegate.core.text.markdown_lines import collapse_whitespace
@@ -58,6 +59,7 @@ from phasegate.engine.steps.prompt_selection import (
     list_changed_files,
     select_pieces,
 )
+from phasegate.engine.steps.validate_package import select_latest_claims
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.shipped_texts import render_instructions, render_note
 from phasegate.workspace.checkout import Assignment
@@ -85,6 +87,8 @@ _PACKAGES_PREFIX = "tasks/"
 # an answer without a verdict may come from an agent that stopped before it looked at the work.
 _FORM_PARTS = ("package", "findings", "evidence")
 _MAX_SUMMARY_CHARS = 800
+# Of an earlier round
+_MAX_EARLIER_CHARS = 300
 
 
 def build_package_job(
@@ -338,7 +342,9 @@ def _package_pieces(
         ]
         if texts:
             yield _evidence_piece(workspace.project, texts[0], run.commit, base, folder)
-        if remarks := "".join((*texts[1:], *_task_remarks(workspace.package.tasks, run))):
+        earlier = _earlier_summaries(context, workspace.package.work_package_id, run.round)
+        tasks_text = _task_remarks(workspace.package.tasks, run)
+        if remarks := "".join((*texts[1:], *earlier, *tasks_text)):
             yield ContextPiece(PieceKind.REVISED, "remarks.md", remarks)
 
     else:
@@ -408,6 +414,17 @@ def _evidence_piece(
 
     about = render_note("evidence_commit", COMMIT=commit, BASE=base)
     return ContextPiece(PieceKind.REVISED, "evidence.md", f"{about}{evidence}")
+
+
+def _earlier_summaries(context: StepContext, package: str, round_: int) -> Iterator[str]:
+    """Yield what the implementers said in each earlier round, on a line each."""
+    claims = [one for one in context.claims if one.package == package]
+    for number in range(1, round_):
+        latest = select_latest_claims(claims, number)
+        text = collapse_whitespace(cut_markers(" ".join(one.said.summary or "" for one in latest)))
+        if text:
+            text = shorten(text, _MAX_EARLIER_CHARS)
+            yield f"- {render_note('earlier_summary', ROUND=str(number), TEXT=text)}\n"
 
 
 def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
@@ -508,6 +525,9 @@ def build_phase_job(
         "OTHERS": ", ".join(name for name in names if name not in given) or "-",
         "CHANGE": next((piece.name or "" for piece in pieces if get_part(piece) == "diff"), "-"),
     }
+    if role == "plan" and TASKS_FILE in documents:
+        values["NOTE"] = f"{values['NOTE']}\n\n{render_note('tasks_file')}".strip()
+
     changed: Sequence[str] = ()
     if need.gives("diff"):
         fork = find_fork_point(project.repository, feature.base, commit)

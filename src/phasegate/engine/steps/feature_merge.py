@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import format_names
@@ -11,6 +11,7 @@ from phasegate.core.machine.feature_events import Completed, Merged, NotMerged, 
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.plan.acceptance import SealedTests
 from phasegate.core.plan.feature_overlap import explain_failed_combination, format_merged
+from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.checks.evidence_text import describe_evidence, describe_failures
 from phasegate.engine.checks.phase_commands import check_merge
 from phasegate.engine.jobs.step import StepContext
@@ -27,6 +28,7 @@ from phasegate.engine.steps.spec_update import (
 )
 from phasegate.engine.steps.workplace import review_folder
 from phasegate.errors import BranchUpdateBlocked
+from phasegate.storage.rows import PackageRow
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import (
     UnsavedWork,
@@ -51,6 +53,7 @@ from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, find_path, pin_paths
+from phasegate.workspace.saved_work import save_commit
 
 _MAX_MERGE_TRIES = 20
 _MAX_CONFLICT_CHARS = 12_000
@@ -287,27 +290,45 @@ def handle_conflict(
     return SentBack(reason, findings, remedy)
 
 
-def list_work_names(feature: Feature) -> tuple[str, ...]:
-    """Return the names after which a feature's checkouts and branches are named."""
-    return (*feature.packages, *feature.workflow.phases, "archive", "feature")
+def list_work_names(feature: Feature, packages: Iterable[PackageRow]) -> tuple[str, ...]:
+    """Return the names after which a feature's checkouts and branches are named.
+
+    `packages` include those that a changed plan has replaced.
+    """
+    return (*(row.id for row in packages), *feature.workflow.phases, "archive", "feature")
 
 
-def clean_up_feature(project: Project, feature: Feature) -> Completed:
+def clean_up_feature(
+    project: Project, feature: Feature, packages: Sequence[PackageRow]
+) -> Completed:
     """Remove checkouts, temporary folders and merged branches; list the branches that are kept."""
     slug = feature.workflow.feature
-    names = list_work_names(feature)
+    names = list_work_names(feature, packages)
     remove_checkouts(project, slug, names)
     branches = list_feature_branches(project, slug, names)
     kept = ORIGINAL_PREFIX + slug
     merged = read_refs(project.repository, kept).get(kept, "") if feature.merged else ""
+    replaced = {
+        Assignment(slug, row.id).branch for row in packages if row.state == PackageState.REPLACED
+    }
 
     return Completed(
         tuple(
             branch
             for branch in branches
             if not _try_drop_branch(project, slug, branch, feature.base, merged)
+            and not (feature.merged and branch in replaced and _archive_branch(project, branch))
         )
     )
+
+
+def _archive_branch(project: Project, branch: str) -> bool:
+    """Delete the branch of a replaced package, after its work is saved."""
+    repository = project.repository
+    ref = BRANCH_PREFIX + branch
+    tip = read_refs(repository, ref)[ref]
+    save_commit(repository, branch.removeprefix("feat/"), tip)
+    return delete_merged_branch(repository, branch, branch, tip)
 
 
 def _try_drop_branch(project: Project, slug: str, branch: str, base: str, merged: str) -> bool:

@@ -134,7 +134,7 @@ class FeatureSteps:
             ):
                 return self._run_forge_step(feature, context)
             case Step.CLEAN_UP:
-                return StepResult((clean_up_feature(self._project, feature),))
+                return StepResult((clean_up_feature(self._project, feature, context.packages),))
             case step:
                 raise AssertionError(f"unexpected step {step}")
 
@@ -152,7 +152,9 @@ class FeatureSteps:
 
         if feature.todo[0] is Step.CLEAN_UP:
             notices = delete_feature_branch(self._project, feature)
-            return StepResult((clean_up_feature(self._project, feature),), notices=notices)
+            return StepResult(
+                (clean_up_feature(self._project, feature, context.packages),), notices=notices
+            )
 
         steps = FeaturePullRequest(self._project, feature, context)
         if feature.todo[0] is Step.PUBLISH:

@@ -10,6 +10,7 @@ from shlex import quote
 
 from phasegate.checks.secrets import find_secrets
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
+from phasegate.core.display.status import RUN_AFTERWARDS
 from phasegate.core.machine.package_events import AnyPackageEvent, Harvested
 from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.paths.scope import (
@@ -83,7 +84,7 @@ def harvest_package(
         paths = " ".join(map(quote, outside[:MAX_NAMES_SHOWN]))
         remedy = (
             f"see it: phasegate show {name} --diff. Accept the work as it is: phasegate scope "
-            f"allow {name} {paths} --reason 'the change needs it' && phasegate run. "
+            f"allow {name} {paths} --reason 'the change needs it' {RUN_AFTERWARDS}. "
             "Or tell the agent what to do instead: resolve"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")

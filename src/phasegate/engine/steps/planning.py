@@ -14,7 +14,7 @@ from phasegate.core.plan.consistency import SPEC_FILE
 from phasegate.core.plan.dependencies import find_plan_problems
 from phasegate.core.plan.planning import plan_packages, read_guidance
 from phasegate.core.plan.tasks import TaskList, parse_tasks
-from phasegate.core.plan.work_package import Deliverables, WorkPackage
+from phasegate.core.plan.work_package import Deliverables, PackageState, WorkPackage
 from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
 from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.checks.manifest import choose_profile
@@ -35,6 +35,7 @@ from phasegate.prompts.package_reader import load_package
 from phasegate.prompts.package_writer import render_package
 from phasegate.prompts.profiles import Profile
 from phasegate.prompts.shipped_texts import render_note
+from phasegate.storage.row_events import package_changed_event
 from phasegate.workspace.commit_log import list_blobs, list_changed_paths
 from phasegate.workspace.repository import resolve_commit
 
@@ -294,12 +295,20 @@ class PackagePlanner(NamedTuple):
         return {package.work_package_id: render_package(package, plan) for package in packages}
 
     def _load_documents(self, documents: Mapping[str, str]) -> StepResult[AnyFeatureEvent]:
-        known = [row.id for row in self.context.packages]
+        now = self.project.now()
+        current = [row for row in self.context.packages if row.state != PackageState.REPLACED]
         try:
-            rows = make_plan_events(self.branch.slug, documents, known, self.project.now())
+            rows = make_plan_events(self.branch.slug, documents, [row.id for row in current], now)
         except ConfigError as error:
             return StepResult((PackagesPlanned({}, (error.message,)),))
 
+        rows += [
+            package_changed_event(
+                row._replace(state=PackageState.REPLACED, reason="", remediation="", since=now)
+            )
+            for row in current
+            if row.id not in documents
+        ]
         return StepResult(
             (_planned_event(parse_planned_packages(self.branch.slug, documents)),), tuple(rows)
         )

@@ -15,6 +15,7 @@ from phasegate.core.display.status import (
     describe_merge,
     graph_line,
     merge_verb,
+    needs_only_run,
     pad_to_width,
     worker_line,
     workflow_lines,
@@ -346,7 +347,7 @@ def _waiting_lines(overview: Overview) -> Iterator[str]:
 def _order_command(one: PendingDecision, of_fleet: str) -> str:
     return {
         "answer": f'answer {one.question} "{one.options[0] if one.options else "..."}"',
-        "resolve": 'resolve "how"',
+        "resolve": "run" if needs_only_run(one.remediation) else 'resolve "how"',
         "dispatch": f"dispatch {one.package}",
         "show": f"show {one.package}",
         "complete": merge_verb(of_fleet),

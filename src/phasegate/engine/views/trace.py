@@ -13,7 +13,7 @@ from phasegate.core.plan.commits import Commit, find_unlabelled_commits
 from phasegate.core.plan.consistency import SPEC_FILE, FeatureDocuments
 from phasegate.core.plan.planning import classify_file
 from phasegate.core.plan.trace import PackageTraceData, RequirementTrace, trace_requirements
-from phasegate.core.plan.work_package import WorkPackage, is_safe_slug
+from phasegate.core.plan.work_package import PackageState, WorkPackage, is_safe_slug
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.journal.package import read_start_commits
 from phasegate.engine.project.project import Project
@@ -74,7 +74,13 @@ def trace_feature(project: Project, slug: str) -> TraceReport:
         # A clone that has only the feature's commits, for example in CI
         branches[f"feat/{slug}"] = head
 
-    packages = [reading.package for reading in feature.packages.values() if reading.package]
+    rows = reader.packages(slug) if reader else ()
+    replaced = {row.id for row in rows if row.state == PackageState.REPLACED}
+    packages = [
+        reading.package
+        for reading in feature.packages.values()
+        if reading.package and reading.package.work_package_id not in replaced
+    ]
     starts = read_start_commits(reader, slug) if reader else {}
     merged = _find_merge(project, events)
     # The merged commits are copies: those of the feature are the ones that the base got

@@ -279,7 +279,7 @@ def cancel(
         with follow_feature(store, slug, printer):
             after = orders.execute_order(project, store, slug, order, project.make_origin("cli"))
 
-        kept = orders.list_kept_branches(project, after)
+        kept = orders.list_kept_branches(project, store, after)
         if as_json:
             print_result({"feature": slug, "stage": "cancelled", "kept": kept}, "", as_json)
             printer.finish()

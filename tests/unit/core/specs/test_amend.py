@@ -35,9 +35,19 @@ def test_a_text_that_would_change_another_requirement_is_refused(text: str) -> N
         amend_spec(SPEC, "FR-A-001", text)
 
 
-@pytest.mark.parametrize("text", ["New", "New\n\n#### Scenario: s\n\n- x", "```\n### code\n```"])
+@pytest.mark.parametrize(
+    "text", ["- New", "* New", "New\n\n#### Scenario: s\n\n- x", "```\n### code\n```"]
+)
 def test_a_text_that_stays_inside_replaces_the_old_one(text: str) -> None:
     amended = amend_spec(SPEC, "FR-A-001", text)
     assert amended is not None
     assert amended.before == "- One"
     assert amended.text == SPEC.replace("- One", text)
+
+
+@pytest.mark.parametrize("mark", ["- ", "* ", "-   ", ""])
+def test_the_list_mark_of_the_old_text_stays(mark: str) -> None:
+    spec = SPEC.replace("- One", f"{mark}One")
+    amended = amend_spec(spec, "FR-A-001", "New")
+    assert amended is not None
+    assert amended.text == SPEC.replace("- One", f"{mark}New")
