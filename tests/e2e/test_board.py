@@ -28,6 +28,7 @@ from support.feature_run import (
 )
 from support.git_project import make_repository
 from support.markup_payloads import PAYLOADS, Markup
+from support.sandboxed import eventually
 
 PAGE = f"/at/repo/feature/{SLUG}"
 SLOW: Turn = {"phase": "plan", "steps": [{"print": "thinking"}, {"sleep_s": 600}]}
@@ -249,6 +250,7 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
     run.play(SLOW)
     with BoardClient(run.root) as board:
         board.post("/start", place="repo", type=TYPE, description=DESCRIPTION)
+        assert eventually(run.jobs)
         (job,) = run.jobs()
         log = run.project.jobs_folder / job.id / "stdout.log"
         path = f"/at/repo/job/{job.id}/log"

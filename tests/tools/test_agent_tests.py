@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MANIFEST, OLDER = ROOT / "tests/agents/package.json", ROOT / "tests/agents/older/package.json"
+CONFORMANCE = ROOT / "tests/agents/conformance/package.json"
 
 
 def run_tool(folder: Path, npm: str | None, *options: str) -> subprocess.CompletedProcess[str]:
@@ -73,14 +74,17 @@ def test_what_was_installed_is_used_again_and_half_an_installation_never(tmp_pat
         done = run_tool(tmp_path, count + "mkdir -p node_modules/.bin")
         assert (done.returncode, "SKIPPED" in done.stderr) == (0, False), done.stdout + done.stderr
     assert (
-        tmp_path / "calls"
-    ).read_text() == "x\n" * 3  # install and rebuild, and install the older ones, once
+        (tmp_path / "calls").read_text() == "x\n" * 4
+    )  # install and rebuild; the older ones and the conformance suite, once
 
 
 def test_the_newest_versions_are_run_when_asked_for_and_those_that_were_not_tested_are_named(
     tmp_path: Path,
 ) -> None:
-    installs = 'cp package.json "$XDG_CACHE_HOME/installed.json"; mkdir -p node_modules/.bin'
+    installs = (
+        "grep -q claude-code package.json"
+        ' && cp package.json "$XDG_CACHE_HOME/installed.json"; mkdir -p node_modules/.bin'
+    )
     npm = f'if [ "$1" = view ]; then echo 99.0.0; else {installs}; fi'
     done = run_tool(tmp_path, npm, "--newest")
     assert (done.returncode, "SKIPPED" in done.stderr) == (0, False), done.stdout + done.stderr
@@ -102,7 +106,7 @@ def test_the_newest_versions_are_run_when_asked_for_and_those_that_were_not_test
     )
 
 
-@pytest.mark.parametrize("path", [MANIFEST, OLDER], ids=["tested", "older"])
+@pytest.mark.parametrize("path", [MANIFEST, OLDER, CONFORMANCE])
 def test_every_version_is_exact_and_no_host_is_named(path: Path) -> None:
     manifest = json.loads(path.read_text())
     versions = [
