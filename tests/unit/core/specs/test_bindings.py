@@ -157,7 +157,7 @@ def test_an_amendment_replaces_the_text_keeps_the_scenarios_and_starts_from_the_
     amended = amend_spec(SPEC, "FR-A-001", "New text", "111111111111")
     assert amended is not None
     assert amended.before == "- Old text"
-    assert amended.text == SPEC.replace("- Old text", "New text").replace("0" * 12, "1" * 12)
+    assert amended.text == SPEC.replace("Old text", "New text").replace("0" * 12, "1" * 12)
     listed = amend_spec("- **FR-A-001**: Old\n- **FR-A-002**: Other\n", "FR-A-001", "New\ntext")
     assert listed is not None
     assert listed == ("- **FR-A-001**: New text\n- **FR-A-002**: Other\n", "Old")
