@@ -242,21 +242,26 @@ def escapes(root: Path, tmp_path: Path, times: int) -> int:
     """How many of our writes landed outside, while the legitimate ones were written."""
     feature, outside = root / "kitty-specs" / SLUG, tmp_path / "outside"
     outside.mkdir()
-    refused = 0
+    refused = written = 0
     with swapping(feature, outside):
-        for number in range(times):
+        # On a busy machine the attacker may not be scheduled for many writes in a row
+        while refused + written < times or (
+            not (refused and written) and refused + written < 50_000
+        ):
             try:
-                write_artifact(root, SLUG, f"a/{number}", b"x")
+                write_artifact(root, SLUG, f"a/{refused + written}", b"x")
             except ConfigError:
                 refused += 1
-    assert 0 < refused < times, "both sides of the race were seen"
+            else:
+                written += 1
+    assert min(refused, written) > 0, "both sides of the race were seen"
     inside = [
         path
         for name in ("a", "b")
         for path in (feature / name).iterdir()
         if not (feature / name).is_symlink()
     ]
-    assert len(inside) == times - refused, "the legitimate writes are there, and nothing else"
+    assert len(inside) == written, "the legitimate writes are there, and nothing else"
     return len(list(outside.iterdir()))
 
 
