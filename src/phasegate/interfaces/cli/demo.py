@@ -61,7 +61,7 @@ def _print_checks(checks: Iterator[DemoCheck]) -> int:
     """Print each check with its result. Return 1 if one failed."""
     failed = 0
     for text, passed in checks:
-        click.echo(f"  {'ok  ' if passed else 'FAIL'} {text}")
+        click.echo(f"  {'ok ' if passed else 'FAIL'} {text}")
         if not passed:
             failed += 1
 
