@@ -82,4 +82,7 @@ def test_a_worker_whose_clone_was_pointed_to_another_remote_runs_no_step_there(
     assert "no longer has refs/phasegate/repository" in stopped.stderr
     assert git(other.remote, "for-each-ref", f"refs/heads/feat/{SLUG}") == ""
     again = worker.phasegate("worker")
-    assert (again.returncode, "no longer has refs/phasegate/repository" in again.stderr) == (4, True)
+    assert (again.returncode, "no longer has refs/phasegate/repository" in again.stderr) == (
+        4,
+        True,
+    )
