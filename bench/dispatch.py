@@ -17,7 +17,7 @@ from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package, load_plan
 from phasegate.engine.project.project import open_project, open_project_store
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository.repository import Repository
 
 FILES, ROUNDS, GOAL = 1_000, 9, 10.0
 SLUG = "001-large"

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from phasegate.git import Identity
-from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout.checkout_creation import CheckoutOptions
 from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
-from phasegate.workspace.objects import Signature
-from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.repository.objects import Signature
+from phasegate.workspace.repository.repository import Repository, open_repository
 
 SLUG = "001-large"
 US = Signature(Identity("Bench", "bench@localhost"), 1_800_000_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Row, command, in_turn
 from phasegate.prompts.assemble import PromptRequest, render_project_structure
-from phasegate.workspace.repository import list_files
+from phasegate.workspace.repository.repository import list_files
 
 FILES = 100_000
 GOAL = 6

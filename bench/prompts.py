@@ -38,7 +38,7 @@ def rows() -> list[Row]:
 
 
 def _knows_full() -> bool:
-    from phasegate.interfaces.cli.run import run
+    from phasegate.interfaces.cli.commands.run import run
 
     return any("--full" in option.opts for option in run.params)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from bench.large_repository import SLUG, TERMS, large_repository, path_of
 from bench.measure import Row, command, in_turn
 from phasegate.core.paths.scope import Scope, find_violations
-from phasegate.workspace.changes import Observation, observe_checkout
-from phasegate.workspace.checkout import Assignment, Checkout
+from phasegate.workspace.changes.changes import Observation, observe_checkout
+from phasegate.workspace.checkout.checkout import Assignment, Checkout
 from phasegate.workspace.checkout_lifecycle import ensure_checkout
 
 FILES = 100_000

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from bench.large_repository import SLUG, TERMS, US, large_repository, path_of
 from bench.measure import Row, cpu_ms
-from phasegate.workspace.changes import Observation, observe_checkout
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.changes.changes import Observation, observe_checkout
+from phasegate.workspace.checkout.checkout import Assignment, Checkout, find_checkout
 from phasegate.workspace.checkout_lifecycle import ensure_checkout, remove_checkout
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository.repository import Repository
 
 FILES = 20_000
 ROUNDS = 5

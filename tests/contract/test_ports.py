@@ -31,7 +31,7 @@ from phasegate.storage.row_events import (
 )
 from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, WorkflowRow
 from phasegate.storage.trails import TrailWriter, trail_path
-from phasegate.workspace.repository import open_repository
+from phasegate.workspace.repository.repository import open_repository
 from support.git_project import git
 from support.git_project import make_repository as make_git
 from support.memory_ports import CountingClock, MemoryPapers, MemoryRecord, MemoryRefs, MemoryTrails

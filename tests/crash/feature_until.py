@@ -29,8 +29,8 @@ from phasegate.engine.project.check_record import CHECKS_RECORDED
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.storage.journal_store import Store
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace import refs
-from phasegate.workspace.refs import RefMoved
+from phasegate.workspace.repository import refs
+from phasegate.workspace.repository.refs import RefMoved
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 from support.step_names import named
 

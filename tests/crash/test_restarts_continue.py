@@ -23,7 +23,7 @@ from phasegate.engine.journal.entries import (
     read_package_step,
 )
 from phasegate.git import Identity, ObjectsMissing
-from phasegate.workspace.objects import NewCommit, PathVersion, Signature, write_commits
+from phasegate.workspace.repository.objects import NewCommit, PathVersion, Signature, write_commits
 from support.dispatch_project import approves, implements, make_project, turn, writes
 from support.feature_run import SLUG, make_feature_run
 

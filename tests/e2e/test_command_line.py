@@ -10,7 +10,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.interfaces.cli.main import COMMANDS, MAIN_COMMANDS
+from phasegate.interfaces.cli.commands import COMMANDS
+from phasegate.interfaces.cli.main import MAIN_COMMANDS
 from support import entry
 from support.git_project import make_repository
 
@@ -67,9 +68,7 @@ def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_s
         assert not {"obstore", "temporalio"} & imported_by(run.format(arguments), tmp_path / "repo")
     # Every command's page, and those that look: in one process, since none of them may.
     (tmp_path / "repo/phasegate.toml").write_text("")
-    looks = (
-        "import io, contextlib\nfrom phasegate.interfaces.cli.main import COMMANDS, run_command\n"
-    )
+    looks = "import io, contextlib\nfrom phasegate.interfaces.cli.commands import COMMANDS\nfrom phasegate.interfaces.cli.main import run_command\n"
     looks += "asked = [[name, '--help'] for name in COMMANDS] + [line.split() for line in {!r}.splitlines()]\n"
     looks += "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
     looks += "    for arguments in asked: run_command(arguments)\n"

@@ -13,7 +13,8 @@ import pexpect
 import pytest
 
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
-from phasegate.interfaces.cli.main import COMMANDS, app
+from phasegate.interfaces.cli.commands import COMMANDS
+from phasegate.interfaces.cli.main import app
 from support.dispatch_project import Done, turn
 from support.entry import phasegate
 from support.feature_project import (

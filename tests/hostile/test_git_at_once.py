@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.checkout import Assignment
+from phasegate.workspace.changes.harvest import Harvest, harvest_checkout
+from phasegate.workspace.checkout.checkout import Assignment
+from phasegate.workspace.checkout.export import export_tree
 from phasegate.workspace.checkout_lifecycle import (
     RemovedCheckout,
     ensure_checkout,
     ensure_feature_branch,
     remove_checkout,
 )
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.harvest import Harvest, harvest_checkout
-from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
-from phasegate.workspace.refs import RefMoved
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository.merge import AlreadyMerged, PreparedMerge, prepare_merge
+from phasegate.workspace.repository.refs import RefMoved
+from phasegate.workspace.repository.repository import Repository
 from support.git_project import (
     SLUG,
     TERMS,

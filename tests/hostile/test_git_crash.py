@@ -17,12 +17,12 @@ from phasegate.workspace.checkout_lifecycle import (
     ensure_feature_branch,
     remove_checkout,
 )
-from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
-from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.refs import move_refs
-from phasegate.workspace.repository import Repository
-from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.user_checkout import Obstacle
+from phasegate.workspace.repository.merge import AlreadyMerged, PreparedMerge, prepare_merge
+from phasegate.workspace.repository.ref_log import RefMove
+from phasegate.workspace.repository.refs import move_refs
+from phasegate.workspace.repository.repository import Repository
+from phasegate.workspace.repository.repository_locks import repository_lock
+from phasegate.workspace.repository.user_checkout import Obstacle
 from support.git_project import (
     SLUG,
     US,
@@ -44,8 +44,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.git_project import *
-from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
-from phasegate.workspace.repository import open_repository
+from phasegate.workspace.repository.merge import AlreadyMerged, PreparedMerge, prepare_merge
+from phasegate.workspace.repository.repository import open_repository
 from phasegate.workspace.checkout_lifecycle import remove_checkout
 repository = open_repository(Path({root!r}))
 print("begins", flush=True)
@@ -134,8 +134,8 @@ def _die_with_locks(repository: Repository, *lock_files: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.repository import open_repository
+from phasegate.workspace.repository.repository_locks import repository_lock
+from phasegate.workspace.repository.repository import open_repository
 files = [Path(path) for path in {[str(path) for path in lock_files]!r}]
 with repository_lock(open_repository(Path({str(repository.root)!r}))) as lock:
     lock.announce_lock_files(files)
@@ -244,10 +244,10 @@ def _lock_user(
     """A process that is about to take the lock of the repository, and to do something under it."""
     code = f"""
 from pathlib import Path
-from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.refs import move_refs
-from phasegate.workspace.repository import open_repository
+from phasegate.workspace.repository.repository_locks import repository_lock
+from phasegate.workspace.repository.ref_log import RefMove
+from phasegate.workspace.repository.refs import move_refs
+from phasegate.workspace.repository.repository import open_repository
 repository = open_repository(Path({str(repository.root)!r}))
 print("asks", flush=True)
 with repository_lock(repository) as lock:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.agent_git_reader import copy_agent_objects
-from phasegate.workspace.changes import Observation, observe_checkout
-from phasegate.workspace.checkout import Checkout, checkout_descriptor
-from phasegate.workspace.checkout_files import CheckoutLimits
+from phasegate.workspace.changes.changes import Observation, observe_checkout
+from phasegate.workspace.checkout.agent_git_reader import copy_agent_objects
+from phasegate.workspace.checkout.checkout import Checkout, checkout_descriptor
+from phasegate.workspace.repository.disk_files import CheckoutLimits
 from support.git_project import (
     git,
     make_checkout,
@@ -144,7 +144,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_an_odd_git_directory_costs_only_its_own_history(
     checkout: Checkout, make: Callable[[Checkout], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.workspace.agent_history._TIMEOUT_S", 3.0)
+    monkeypatch.setattr("phasegate.workspace.changes.agent_history._TIMEOUT_S", 3.0)
     make(checkout)
     seen = observe_checkout(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))
     assert isinstance(seen, Observation)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.changes.saved_work import save_work
+from phasegate.workspace.checkout.checkout import Checkout
+from phasegate.workspace.checkout.export import export_tree
 from phasegate.workspace.checkout_lifecycle import (
     RenewedCheckout,
     remove_checkout,
     reset_checkout,
     update_checkout,
 )
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
-from phasegate.workspace.saved_work import save_work
+from phasegate.workspace.repository.merge import AlreadyMerged, PreparedMerge, prepare_merge
 from support.git_project import (
     SLUG,
     TERMS,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.paths.scope import ChangeKind, Scope, ScopeRule, Violation, find_violations
-from phasegate.workspace.changes import Observation
-from phasegate.workspace.checkout import Checkout
+from phasegate.workspace.changes.changes import Observation
+from phasegate.workspace.checkout.checkout import Checkout
+from phasegate.workspace.checkout.export import export_tree
 from phasegate.workspace.checkout_lifecycle import remove_checkout
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository.repository import Repository
 from support.git_project import (
     FILES,
     SLUG,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
-from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.checkout_files import CheckoutLimits
+from phasegate.workspace.changes.changes import CheckoutTooLarge, observe_checkout
+from phasegate.workspace.checkout.checkout import Checkout
 from phasegate.workspace.checkout_lifecycle import RemovedCheckout, UnsavedWork, remove_checkout
+from phasegate.workspace.repository.disk_files import CheckoutLimits
 from support.git_project import US, make_checkout, make_repository
 from support.growth import assert_grows_no_faster_than_its_input
 

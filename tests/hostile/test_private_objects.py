@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from phasegate.sandbox.request import SandboxLevel
-from phasegate.workspace.visible_objects import add_visible_objects, get_visible_objects_folder
+from phasegate.workspace.checkout.visible_objects import (
+    add_visible_objects,
+    get_visible_objects_folder,
+)
 from support.dispatch_project import DispatchProject, approves, make_project, turn, writes
 from support.entry import phasegate
 from support.git_project import git, make_checkout, make_repository, write

@@ -17,7 +17,7 @@ import pytest
 
 from phasegate.core.plan.work_package import PackageState
 from phasegate.sandbox.request import SandboxLevel
-from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.checkout.removal import remove_tree
 from support.dispatch_project import (
     FEATURE,
     FILES,

@@ -8,17 +8,22 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from phasegate.git import Identity
-from phasegate.workspace.changes import Observation, observe_checkout
-from phasegate.workspace.checkout import Assignment, Checkout
-from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.changes.changes import Observation, observe_checkout
+from phasegate.workspace.changes.harvest import Harvest, harvest_checkout
+from phasegate.workspace.checkout.checkout import Assignment, Checkout
+from phasegate.workspace.checkout.checkout_creation import CheckoutOptions
 from phasegate.workspace.checkout_lifecycle import ensure_checkout, ensure_feature_branch
-from phasegate.workspace.harvest import Harvest, harvest_checkout
-from phasegate.workspace.merge import AlreadyMerged, PreparedMerge
-from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import SAVED_PREFIX, RefMoved, advance_branch
-from phasegate.workspace.repository import Repository, is_ancestor, open_repository, read_refs
-from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.user_checkout import Obstacle
+from phasegate.workspace.repository.merge import AlreadyMerged, PreparedMerge
+from phasegate.workspace.repository.objects import Signature
+from phasegate.workspace.repository.refs import SAVED_PREFIX, RefMoved, advance_branch
+from phasegate.workspace.repository.repository import (
+    Repository,
+    is_ancestor,
+    open_repository,
+    read_refs,
+)
+from phasegate.workspace.repository.repository_locks import repository_lock
+from phasegate.workspace.repository.user_checkout import Obstacle
 
 SLUG = "001-user-login"
 AGENT = Identity("scripted", "scripted@agents.invalid")

@@ -17,7 +17,7 @@ from phasegate.storage.record import WritableStore
 from phasegate.storage.row_events import decode_row
 from phasegate.storage.rows import NewEvent
 from phasegate.storage.schema import SCHEMA
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository.repository import Repository
 from support.memory_ports import CountingClock, MemoryPapers, MemoryRefs
 
 TS = "2026-01-01T00:00:00.000Z"

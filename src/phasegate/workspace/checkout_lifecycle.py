@@ -14,36 +14,40 @@ from typing import NamedTuple
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable_write import sync_folders
-from phasegate.workspace.changes import CheckoutTooLarge
-from phasegate.workspace.checkout import (
+from phasegate.workspace.changes.changes import CheckoutTooLarge
+from phasegate.workspace.changes.saved_work import SavedWork, save_branch, save_work
+from phasegate.workspace.checkout.checkout import (
     Assignment,
     Checkout,
     find_checkout,
     records_folder,
     validate_names,
 )
-from phasegate.workspace.checkout_base import find_start_point, move_branch, reset_to_feature_head
-from phasegate.workspace.checkout_creation import (
+from phasegate.workspace.checkout.checkout_base import (
+    find_start_point,
+    move_branch,
+    reset_to_feature_head,
+)
+from phasegate.workspace.checkout.checkout_creation import (
     CheckoutOptions,
     create_checkout,
     get_worktrees_folder,
     move_to_pool,
     recreate_checkout,
 )
-from phasegate.workspace.objects import Signature
-from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.refs import (
+from phasegate.workspace.checkout.removal import remove_tree
+from phasegate.workspace.repository.objects import Signature
+from phasegate.workspace.repository.ref_log import RefMove
+from phasegate.workspace.repository.refs import (
     BRANCH_COPY_PREFIX,
     BRANCH_PREFIX,
     SAVED_PREFIX,
     missing_branch_error,
     move_refs,
 )
-from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import Repository, is_ancestor, read_refs
-from phasegate.workspace.repository_locks import checkout_lock, repository_lock
-from phasegate.workspace.saved_work import SavedWork, save_branch, save_work
-from phasegate.workspace.user_checkout import find_checkout_on_ref
+from phasegate.workspace.repository.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository.repository_locks import checkout_lock, repository_lock
+from phasegate.workspace.repository.user_checkout import find_checkout_on_ref
 
 
 class UnsavedWork(NamedTuple):

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.git import git
-from phasegate.workspace.feature_snapshot import set_refs
-from phasegate.workspace.objects import Signature, write_tree_commit
-from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.remote import PushResult, Remote, fetch_refs, push_refs
-from phasegate.workspace.repository import Repository, read_refs, resolve_commit
+from phasegate.workspace.repository.objects import Signature, write_tree_commit
+from phasegate.workspace.repository.ref_log import RefMove
+from phasegate.workspace.repository.remote import PushResult, Remote, fetch_refs, push_refs
+from phasegate.workspace.repository.repository import Repository, read_refs, resolve_commit
+from phasegate.workspace.snapshots.feature_snapshot import set_refs
 
 REPOSITORY_REF = "refs/phasegate/repository"
 _ROOT_LABEL = "root "

@@ -28,9 +28,9 @@ OPENED_ELSEWHERE = {
     "storage/chain_heads.py",
     "storage/lock.py",
     "storage/trail_log.py",
-    "workspace/ref_log.py",
-    "workspace/user_checkout.py",
-    "workspace/repository_locks.py",
+    "workspace/repository/ref_log.py",
+    "workspace/repository/user_checkout.py",
+    "workspace/repository/repository_locks.py",
 }
 
 

@@ -8,7 +8,7 @@ from phasegate.core.display.status import SHORT_ORDERS
 from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.interfaces.board.pages import _ORDER_BUTTONS
-from phasegate.interfaces.cli.main import COMMANDS
+from phasegate.interfaces.cli.commands import COMMANDS
 from phasegate.interfaces.mcp.tool_arguments import DecideArguments
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from phasegate.core.plan.consistency import to_anchor
 from phasegate.errors import ConfigError
-from phasegate.interfaces.cli.spec import spec
+from phasegate.interfaces.cli.commands.spec import spec
 from phasegate.prompts.feature_folder import check_feature_path
 from phasegate.prompts.package_writer import render_package
 from support.packages import login_plan, minimal

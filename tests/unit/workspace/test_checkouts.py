@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.checkout import (
+from phasegate.workspace.checkout.checkout import (
     Assignment,
     Checkout,
     find_checkout,
@@ -25,8 +25,13 @@ from phasegate.workspace.checkout_lifecycle import (
     reset_checkout,
     update_checkout,
 )
-from phasegate.workspace.merge import AlreadyMerged, MergeConflict, PreparedMerge, prepare_merge
-from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.repository.merge import (
+    AlreadyMerged,
+    MergeConflict,
+    PreparedMerge,
+    prepare_merge,
+)
+from phasegate.workspace.repository.repository import Repository, open_repository
 from support.git_project import (
     AGENT,
     FILES,

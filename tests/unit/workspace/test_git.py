@@ -9,8 +9,11 @@ import pytest
 
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.git import GitFailed, find_git, git
-from phasegate.workspace.outside_changes import capture_outside_state, find_outside_changes
-from phasegate.workspace.repository import (
+from phasegate.workspace.repository.outside_changes import (
+    capture_outside_state,
+    find_outside_changes,
+)
+from phasegate.workspace.repository.repository import (
     FALLBACK_IDENTITY,
     open_repository,
     read_user_identity,

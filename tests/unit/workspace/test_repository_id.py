@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import StateConflict
-from phasegate.workspace.remote import Remote
-from phasegate.workspace.repository import Repository, open_repository
+from phasegate.workspace.repository.remote import Remote
+from phasegate.workspace.repository.repository import Repository, open_repository
 from phasegate.workspace.repository_id import (
     REPOSITORY_REF,
     NewRepositoryId,

@@ -39,7 +39,7 @@ from phasegate.engine.project.project import Project
 from phasegate.errors import UnreadableFile
 from phasegate.files.block_reader import read_up_to
 from phasegate.typed import read_json
-from phasegate.workspace.commit_log import read_commit_trees
+from phasegate.workspace.repository.commit_log import read_commit_trees
 
 ACCEPTANCE_CHECK = "acceptance"
 SEALED_FOLDER = ".phasegate-acceptance"

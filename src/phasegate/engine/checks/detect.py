@@ -32,8 +32,8 @@ from phasegate.core.detection.roots import (
 from phasegate.core.text.versions import is_version_allowed
 from phasegate.engine.project.project import Project
 from phasegate.sandbox.environment import filter_search_path
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.repository import read_blobs
 
 MAX_TEST_FILES = 3_000
 _VERSIONS_SCRIPT = (

@@ -30,10 +30,10 @@ from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
 from phasegate.git import git
 from phasegate.typed import read_json
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.repository import Repository
-from phasegate.workspace.tree_diff import list_tree_entries
+from phasegate.workspace.checkout.export import export_tree
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.repository import Repository
+from phasegate.workspace.repository.tree_diff import list_tree_entries
 
 CHANGELOG = "CHANGELOG.md"
 # Commands that a changed changelog can affect only if some file names it

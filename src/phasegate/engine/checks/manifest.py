@@ -48,11 +48,11 @@ from phasegate.engine.checks.strength import (
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.prompts.profiles import Profile, load_profile
-from phasegate.workspace.commit_log import commits_between, diff_commits, list_blobs
-from phasegate.workspace.objects import PathVersion
-from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.tree_diff import Difference, diff_trees
+from phasegate.workspace.checkout.removal import remove_tree
+from phasegate.workspace.repository.commit_log import commits_between, diff_commits, list_blobs
+from phasegate.workspace.repository.objects import PathVersion
+from phasegate.workspace.repository.repository import read_blobs
+from phasegate.workspace.repository.tree_diff import Difference, diff_trees
 
 # Folder of the data folder with the output of checks
 LOGS_FOLDER = "checks"

@@ -49,15 +49,15 @@ from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.sandbox.run_program import MIB
 from phasegate.storage.lock import named_lock
 from phasegate.typed import read_json
-from phasegate.workspace.checkout_creation import NO_PLACED_FILES, PlacedFiles
-from phasegate.workspace.commit_log import find_latest_user_commit, list_blobs
-from phasegate.workspace.objects import NewCommit, write_commits
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import read_refs
-from phasegate.workspace.submodules import describe_incomplete_content
-from phasegate.workspace.tree_diff import diff_trees
-from phasegate.workspace.visible_objects import get_visible_objects_folder
+from phasegate.workspace.checkout.checkout_creation import NO_PLACED_FILES, PlacedFiles
+from phasegate.workspace.checkout.removal import remove_tree
+from phasegate.workspace.checkout.submodules import describe_incomplete_content
+from phasegate.workspace.checkout.visible_objects import get_visible_objects_folder
+from phasegate.workspace.repository.commit_log import find_latest_user_commit, list_blobs
+from phasegate.workspace.repository.objects import NewCommit, write_commits
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import read_refs
+from phasegate.workspace.repository.tree_diff import diff_trees
 
 # Another package may make the same baseline at the same time. A lock never outlives its process.
 BASELINE_LOCK_TIMEOUT_S = 6 * 3600.0

@@ -13,8 +13,8 @@ from collections.abc import Container, Iterable
 from phasegate.checks.plan import CommandPlan
 from phasegate.checks.setup_cache import is_prose, is_setup_input
 from phasegate.engine.project.project import Project
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.repository import read_blobs
 
 MAX_FILES = 400
 _MAX_FILE_BYTES = 200_000

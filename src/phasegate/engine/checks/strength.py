@@ -51,11 +51,11 @@ from phasegate.engine.project.project import Project
 from phasegate.files.durable_write import replace_file
 from phasegate.prompts.shipped_texts import render_note
 from phasegate.typed import read_json
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.objects import PathVersion
-from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.tree_diff import diff_trees, resolve_tree
+from phasegate.workspace.checkout.removal import remove_tree
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.objects import PathVersion
+from phasegate.workspace.repository.repository import read_blobs
+from phasegate.workspace.repository.tree_diff import diff_trees, resolve_tree
 
 TESTS_BITE = "tests bite"
 # Part of the key of stored reports: raise it when the measurement changes

@@ -55,7 +55,7 @@ from phasegate.storage.journal_store import Store
 from phasegate.storage.lock import feature_lock, named_lock
 from phasegate.storage.record import WritableStore
 from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
-from phasegate.workspace.repository import exclude_folder_from_git
+from phasegate.workspace.repository.repository import exclude_folder_from_git
 
 
 class RunOptions(NamedTuple):

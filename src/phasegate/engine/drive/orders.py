@@ -62,8 +62,8 @@ from phasegate.storage.lock import feature_lock, named_lock
 from phasegate.storage.repository_kind import find_repository
 from phasegate.storage.state_view import write_state_view
 from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import read_refs
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import read_refs
 
 _MAX_SLUG_WORDS = 5
 _MAX_SLUG_CHARS = 48

@@ -55,11 +55,11 @@ from phasegate.verifier.verify_receipt import (
     STATEMENT_TYPE,
     encode_pae,
 )
-from phasegate.workspace.commit_log import list_blobs, read_commit_trees
-from phasegate.workspace.merge import SigningFailed
-from phasegate.workspace.notes import NOTES_REF, read_note, write_note
-from phasegate.workspace.repository import resolve_commit
-from phasegate.workspace.signing import SigningKey, find_signing_key, sign_text
+from phasegate.workspace.repository.commit_log import list_blobs, read_commit_trees
+from phasegate.workspace.repository.merge import SigningFailed
+from phasegate.workspace.repository.notes import NOTES_REF, read_note, write_note
+from phasegate.workspace.repository.repository import resolve_commit
+from phasegate.workspace.repository.signing import SigningKey, find_signing_key, sign_text
 
 _MAX_TEXT_CHARS = 300
 Json = dict[str, object]

@@ -22,8 +22,8 @@ from phasegate.engine.journal.package import was_path_allowed
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.user_checkout import NOT_COMMITTED, list_uncommitted_paths
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.user_checkout import NOT_COMMITTED, list_uncommitted_paths
 
 _PATH_ALLOWED = "the refused path was allowed"
 _MACHINE_FAILURE = "the failed agent run is tried again"

@@ -46,8 +46,8 @@ from phasegate.engine.steps.workplace import current_branch
 from phasegate.errors import EnvironmentUnavailable, StateConflict, TemporarilyUnavailable
 from phasegate.storage.bucket.client import Bucket
 from phasegate.typed import read_json
-from phasegate.workspace.remote import fetch_branch
-from phasegate.workspace.repository import is_ancestor
+from phasegate.workspace.repository.remote import fetch_branch
+from phasegate.workspace.repository.repository import is_ancestor
 
 # Between the name and the version of a worker
 VERSION_LABEL = " phasegate/"

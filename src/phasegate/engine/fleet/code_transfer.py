@@ -29,11 +29,27 @@ from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.engine.steps.workplace import PackageWorkspace, raise_if_unsaved
 from phasegate.errors import BranchUpdateBlocked, GivenAway, StateConflict
 from phasegate.storage.bucket.client import retry_with_backoff
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
-from phasegate.workspace.checkout_base import move_branch
-from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout.checkout import (
+    Assignment,
+    Checkout,
+    find_checkout,
+    list_checkouts,
+)
+from phasegate.workspace.checkout.checkout_base import move_branch
+from phasegate.workspace.checkout.checkout_creation import CheckoutOptions
 from phasegate.workspace.checkout_lifecycle import remove_checkout
-from phasegate.workspace.feature_snapshot import (
+from phasegate.workspace.repository.ref_log import RefMove
+from phasegate.workspace.repository.refs import BRANCH_PREFIX, SAVED_PREFIX
+from phasegate.workspace.repository.remote import (
+    PushResult,
+    Remote,
+    fetch_refs,
+    list_remote_refs,
+    push_refs,
+)
+from phasegate.workspace.repository.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository_id import REPOSITORY_REF, foreign_remote_error
+from phasegate.workspace.snapshots.feature_snapshot import (
     FeatureClaim,
     FeatureSnapshot,
     import_refs,
@@ -43,7 +59,7 @@ from phasegate.workspace.feature_snapshot import (
     set_refs,
     write_feature_snapshot,
 )
-from phasegate.workspace.job_snapshot import (
+from phasegate.workspace.snapshots.job_snapshot import (
     CheckoutSnapshot,
     JobSnapshot,
     get_checkout_instance,
@@ -51,17 +67,6 @@ from phasegate.workspace.job_snapshot import (
     snapshot_checkout,
     snapshot_job,
 )
-from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.refs import BRANCH_PREFIX, SAVED_PREFIX
-from phasegate.workspace.remote import (
-    PushResult,
-    Remote,
-    fetch_refs,
-    list_remote_refs,
-    push_refs,
-)
-from phasegate.workspace.repository import Repository, is_ancestor, read_refs
-from phasegate.workspace.repository_id import REPOSITORY_REF, foreign_remote_error
 
 CODE_REF_PREFIX = "refs/phasegate/fleet/"
 # Time to retry an unreachable remote

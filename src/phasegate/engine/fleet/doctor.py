@@ -113,7 +113,7 @@ def _bucket(project: Project) -> str:
 
 
 def _remote(project: Project) -> str:
-    from phasegate.workspace.remote import find_push_problem
+    from phasegate.workspace.repository.remote import find_push_problem
 
     remote = fleet_remote(project)
     if problem := find_push_problem(project.repository, remote):

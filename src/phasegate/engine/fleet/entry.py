@@ -13,8 +13,8 @@ from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.storage.record import WritableStore
-from phasegate.workspace.feature_snapshot import parse_assignment
-from phasegate.workspace.job_snapshot import CheckoutSnapshot
+from phasegate.workspace.snapshots.feature_snapshot import parse_assignment
+from phasegate.workspace.snapshots.job_snapshot import CheckoutSnapshot
 
 if TYPE_CHECKING:
     from phasegate.engine.drive.feature import RunOptions

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from phasegate.core.machine.feature_state import Feature, Step
     from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
     from phasegate.core.workflow.phase_transitions import Stage
-    from phasegate.workspace.feature_snapshot import FeatureClaim
+    from phasegate.workspace.snapshots.feature_snapshot import FeatureClaim
 
 # The worker was stopped; it continues after its restart
 INTERRUPTED = "Interrupted"

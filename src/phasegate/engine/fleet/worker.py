@@ -110,7 +110,7 @@ from phasegate.storage.bucket.trails import (
 from phasegate.storage.location import Location
 from phasegate.storage.lock import feature_lock
 from phasegate.storage.trail_recovery import close_orphaned_trails
-from phasegate.workspace.feature_snapshot import FeatureClaim
+from phasegate.workspace.snapshots.feature_snapshot import FeatureClaim
 
 # How long a workflow stays assigned to a dead worker
 STICKY_TIMEOUT = timedelta(seconds=2)

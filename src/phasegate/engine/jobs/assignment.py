@@ -13,7 +13,7 @@ from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.paths.scope import Scope
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.prompt.budget import ContextPiece
-from phasegate.workspace.checkout import Assignment
+from phasegate.workspace.checkout.checkout import Assignment
 
 MAX_NAMES_SHOWN = 20
 

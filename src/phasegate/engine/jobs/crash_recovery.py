@@ -15,7 +15,7 @@ from phasegate.engine.project.project import Project
 from phasegate.sandbox.orphans import kill_tagged_processes
 from phasegate.storage.row_events import job_ended_event
 from phasegate.storage.rows import JobRow, NewEvent
-from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.checkout.removal import remove_tree
 
 S = TypeVar("S")
 E = TypeVar("E")

@@ -17,8 +17,8 @@ from phasegate.storage.git_anchor import ANCHOR_REF
 from phasegate.storage.lock_holder import find_live_holder
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import PackageRow
-from phasegate.workspace.checkout import list_checkouts
-from phasegate.workspace.outside_changes import (
+from phasegate.workspace.checkout.checkout import list_checkouts
+from phasegate.workspace.repository.outside_changes import (
     OutsideState,
     capture_outside_state,
     find_outside_changes,

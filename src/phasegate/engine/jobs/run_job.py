@@ -54,10 +54,10 @@ from phasegate.sandbox.redact import Redactor
 from phasegate.sandbox.request import JobRequest, SandboxLevel
 from phasegate.storage.row_events import job_ended_event, trail_sealed_event
 from phasegate.storage.rows import JobRow, NewEvent
-from phasegate.workspace.agent_actions import AgentAction, list_agent_actions
-from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
-from phasegate.workspace.checkout import find_checkout
-from phasegate.workspace.visible_objects import get_visible_objects_folder
+from phasegate.workspace.changes.agent_actions import AgentAction, list_agent_actions
+from phasegate.workspace.changes.changes import CheckoutTooLarge, observe_checkout
+from phasegate.workspace.checkout.checkout import find_checkout
+from phasegate.workspace.checkout.visible_objects import get_visible_objects_folder
 
 
 class _PreparedJob(NamedTuple):

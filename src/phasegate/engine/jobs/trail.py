@@ -21,7 +21,7 @@ from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS, make_usage_entry
 from phasegate.engine.project.ports import TrailSink, format_timestamp
 from phasegate.storage.rows import TrailSeal
-from phasegate.workspace.agent_actions import AgentAction
+from phasegate.workspace.changes.agent_actions import AgentAction
 
 MAX_DERIVED_ENTRIES = 2_000
 

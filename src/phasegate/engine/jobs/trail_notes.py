@@ -25,8 +25,8 @@ from phasegate.engine.project.agents import list_builtin_agents
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.commit_log import commits_between
-from phasegate.workspace.harvest import Harvest
+from phasegate.workspace.changes.harvest import Harvest
+from phasegate.workspace.repository.commit_log import commits_between
 
 
 class TrailNoteBuilder:

@@ -12,8 +12,8 @@ from phasegate.core.specs.spec_file import CapabilitySpec, MalformedSpec, parse_
 from phasegate.engine.project.feature_branch import MAX_DOCUMENT_BYTES, FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.git import git
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.repository import read_blobs
 
 
 class CurrentSpecs(NamedTuple):

@@ -8,12 +8,17 @@ from typing import NamedTuple
 from phasegate.core.paths.scope import Scope
 from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
-from phasegate.workspace.checkout_files import blob_id
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.objects import NewCommit, PathVersion, write_blobs, write_commits
-from phasegate.workspace.refs import missing_branch_error
-from phasegate.workspace.repository import is_ancestor, read_blobs
-from phasegate.workspace.tree_diff import diff_trees
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.disk_files import blob_id
+from phasegate.workspace.repository.objects import (
+    NewCommit,
+    PathVersion,
+    write_blobs,
+    write_commits,
+)
+from phasegate.workspace.repository.refs import missing_branch_error
+from phasegate.workspace.repository.repository import is_ancestor, read_blobs
+from phasegate.workspace.repository.tree_diff import diff_trees
 
 MAX_DOCUMENT_BYTES = 4_000_000
 _MAX_TRIES = 20

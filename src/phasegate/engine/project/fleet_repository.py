@@ -6,7 +6,7 @@ from pathlib import Path
 
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError
-from phasegate.workspace.remote import Remote, read_remote_url, with_user_credential
+from phasegate.workspace.repository.remote import Remote, read_remote_url, with_user_credential
 from phasegate.workspace.repository_id import NewRepositoryId, check_remote_id, read_local_id
 
 # By git directory: a worker asks for it several times a step

@@ -12,9 +12,9 @@ from uuid import uuid4
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable_write import make_folder, replace_file_at
 from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath
-from phasegate.workspace.checkout_base import move_branch
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import Repository, read_refs
+from phasegate.workspace.checkout.checkout_base import move_branch
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import Repository, read_refs
 
 
 class SystemClock:

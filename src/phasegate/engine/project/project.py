@@ -23,8 +23,12 @@ from phasegate.storage.journal_store import Store as Store
 from phasegate.storage.journal_store import open_store
 from phasegate.storage.location import Location, find_linked_worktree_git_dir, locate_repository
 from phasegate.storage.trail_recovery import recover_trails
-from phasegate.workspace.objects import Signature
-from phasegate.workspace.repository import Repository, open_repository, read_user_identity
+from phasegate.workspace.repository.objects import Signature
+from phasegate.workspace.repository.repository import (
+    Repository,
+    open_repository,
+    read_user_identity,
+)
 
 
 class Project(NamedTuple):

@@ -62,10 +62,10 @@ from phasegate.engine.steps.prompt_selection import (
 from phasegate.engine.steps.validate_package import select_latest_claims
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.shipped_texts import render_instructions, render_note
-from phasegate.workspace.checkout import Assignment
-from phasegate.workspace.commit_log import diff_commits, list_blobs
-from phasegate.workspace.merge import find_fork_point, find_merge_base
-from phasegate.workspace.removal import place_file, place_folder
+from phasegate.workspace.checkout.checkout import Assignment
+from phasegate.workspace.checkout.removal import place_file, place_folder
+from phasegate.workspace.repository.commit_log import diff_commits, list_blobs
+from phasegate.workspace.repository.merge import find_fork_point, find_merge_base
 
 SINCE_NAME = "since-last-review.diff"
 # Of a phase; part of the findings

@@ -27,9 +27,9 @@ from phasegate.engine.steps.briefing import build_comparison_job
 from phasegate.engine.steps.harvest import harvest_package
 from phasegate.engine.steps.validate_package import select_latest_claims, validate_commit
 from phasegate.engine.steps.workplace import PackageWorkspace, copy_for_review, review_folder
+from phasegate.workspace.checkout.export import export_tree
+from phasegate.workspace.checkout.removal import remove_tree
 from phasegate.workspace.checkout_lifecycle import archive_attempt, promote_attempt
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.removal import remove_tree
 
 CANDIDATES_FOLDER = "phasegate-candidates"
 _BEST_PATTERN = re.compile(r"^[ \t]*BEST:[ \t]*([A-Z])[ \t]*$", re.MULTILINE)

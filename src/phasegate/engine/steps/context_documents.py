@@ -18,8 +18,8 @@ from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.prompts.front_matter import read_document
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.merge import find_fork_point
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.merge import find_fork_point
 
 # In the order in which a workflow writes them
 FEATURE_DOCUMENTS = (

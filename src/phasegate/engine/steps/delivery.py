@@ -24,12 +24,16 @@ from phasegate.core.plan.delivery import (
 from phasegate.engine.jobs.step import StepContext
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.steps.spec_update import compute_spec_update, store_files
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.feature_snapshot import set_refs
-from phasegate.workspace.merge import find_fork_point, find_merge_base
-from phasegate.workspace.objects import write_tree_commit
-from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs, resolve_commit
-from phasegate.workspace.rewrite import (
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.merge import find_fork_point, find_merge_base
+from phasegate.workspace.repository.objects import write_tree_commit
+from phasegate.workspace.repository.repository import (
+    is_ancestor,
+    read_blobs,
+    read_refs,
+    resolve_commit,
+)
+from phasegate.workspace.repository.rewrite import (
     DELIVERED_PREFIX,
     ORIGINAL_PREFIX,
     PUBLISHED_PREFIX,
@@ -37,7 +41,8 @@ from phasegate.workspace.rewrite import (
     find_path,
     rewrite_history,
 )
-from phasegate.workspace.tree_diff import resolve_tree
+from phasegate.workspace.repository.tree_diff import resolve_tree
+from phasegate.workspace.snapshots.feature_snapshot import set_refs
 
 DEFAULT_CHANGELOG = "CHANGELOG.md"
 _GUIDELINES = ("CONTRIBUTING.md", "CONTRIBUTING.rst", "CONTRIBUTING", ".github/CONTRIBUTING.md")

@@ -29,14 +29,16 @@ from phasegate.engine.steps.spec_update import (
 from phasegate.engine.steps.workplace import review_folder
 from phasegate.errors import BranchUpdateBlocked
 from phasegate.storage.rows import PackageRow
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.changes.saved_work import save_commit
+from phasegate.workspace.checkout.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.checkout.removal import remove_tree
 from phasegate.workspace.checkout_lifecycle import (
     UnsavedWork,
     delete_merged_branch,
     remove_checkout,
 )
-from phasegate.workspace.commit_log import diff_commits, list_merged_subjects
-from phasegate.workspace.merge import (
+from phasegate.workspace.repository.commit_log import diff_commits, list_merged_subjects
+from phasegate.workspace.repository.merge import (
     AlreadyMerged,
     MergeConflict,
     PreparedMerge,
@@ -48,12 +50,15 @@ from phasegate.workspace.merge import (
     prepare_merge,
     sign_merge,
 )
-from phasegate.workspace.objects import write_tree_commit
-from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
-from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import Repository, is_ancestor, read_refs
-from phasegate.workspace.rewrite import DELIVERED_PREFIX, ORIGINAL_PREFIX, find_path, pin_paths
-from phasegate.workspace.saved_work import save_commit
+from phasegate.workspace.repository.objects import write_tree_commit
+from phasegate.workspace.repository.refs import BRANCH_PREFIX, missing_branch_error
+from phasegate.workspace.repository.repository import Repository, is_ancestor, read_refs
+from phasegate.workspace.repository.rewrite import (
+    DELIVERED_PREFIX,
+    ORIGINAL_PREFIX,
+    find_path,
+    pin_paths,
+)
 
 _MAX_MERGE_TRIES = 20
 _MAX_CONFLICT_CHARS = 12_000

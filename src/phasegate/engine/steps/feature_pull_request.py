@@ -52,10 +52,10 @@ from phasegate.engine.steps.spec_update import (
     compute_merged_specs,
     describe_spec_problems,
 )
-from phasegate.workspace.merge import is_signing_required, merge_trees
-from phasegate.workspace.objects import write_tree_commit
-from phasegate.workspace.remote import fetch_branch, get_remote_branch
-from phasegate.workspace.repository import is_ancestor
+from phasegate.workspace.repository.merge import is_signing_required, merge_trees
+from phasegate.workspace.repository.objects import write_tree_commit
+from phasegate.workspace.repository.remote import fetch_branch, get_remote_branch
+from phasegate.workspace.repository.repository import is_ancestor
 
 
 class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):

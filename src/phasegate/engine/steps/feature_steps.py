@@ -75,8 +75,9 @@ from phasegate.engine.steps.workplace import (
 )
 from phasegate.prompts.shipped_texts import render_report
 from phasegate.storage.rows import NewEvent, PackageRow
-from phasegate.workspace.checkout import Assignment, find_checkout
-from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout.checkout import Assignment, find_checkout
+from phasegate.workspace.checkout.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout.removal import remove_tree
 from phasegate.workspace.checkout_lifecycle import (
     UnsavedWork,
     delete_merged_branch,
@@ -84,9 +85,8 @@ from phasegate.workspace.checkout_lifecycle import (
     remove_checkout,
     reset_checkout,
 )
-from phasegate.workspace.commit_log import list_blobs, read_commit_trees
-from phasegate.workspace.merge import find_fork_point
-from phasegate.workspace.removal import remove_tree
+from phasegate.workspace.repository.commit_log import list_blobs, read_commit_trees
+from phasegate.workspace.repository.merge import find_fork_point
 
 CODE_REVIEW = "08-code-review"
 REVIEWED_TREE_CHECK = "comparison with the reviewed commit"

@@ -31,18 +31,18 @@ from phasegate.engine.project.project import Project
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_texts import render_note
-from phasegate.workspace.changes import CheckoutTooLarge, Observation, observe_checkout
-from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.checkout_files import DiskEntry
+from phasegate.workspace.changes.changes import CheckoutTooLarge, Observation, observe_checkout
+from phasegate.workspace.changes.harvest import Harvest, HarvestConflict, harvest_checkout
+from phasegate.workspace.changes.leaked_secrets import find_leaks
+from phasegate.workspace.checkout.checkout import Checkout
 from phasegate.workspace.checkout_lifecycle import UnsavedWork, reset_checkout
-from phasegate.workspace.commit_log import commits_between
-from phasegate.workspace.harvest import Harvest, HarvestConflict, harvest_checkout
-from phasegate.workspace.leaked_secrets import find_leaks
-from phasegate.workspace.merge import AlreadyMerged, MergeConflict, prepare_merge
-from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import RefMoved, missing_branch_error
-from phasegate.workspace.tree_diff import diff_trees
-from phasegate.workspace.user_checkout import Obstacle
+from phasegate.workspace.repository.commit_log import commits_between
+from phasegate.workspace.repository.disk_files import DiskEntry
+from phasegate.workspace.repository.merge import AlreadyMerged, MergeConflict, prepare_merge
+from phasegate.workspace.repository.objects import Signature
+from phasegate.workspace.repository.refs import RefMoved, missing_branch_error
+from phasegate.workspace.repository.tree_diff import diff_trees
+from phasegate.workspace.repository.user_checkout import Obstacle
 
 
 def harvest_package(

@@ -13,7 +13,12 @@ from phasegate.engine.steps.harvest import summarize_paths
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.errors import StateConflict
 from phasegate.prompts.shipped_texts import render_note
-from phasegate.workspace.merge import AlreadyMerged, MergeConflict, PreparedMerge, prepare_merge
+from phasegate.workspace.repository.merge import (
+    AlreadyMerged,
+    MergeConflict,
+    PreparedMerge,
+    prepare_merge,
+)
 
 MAX_MERGE_ATTEMPTS = 20
 

@@ -23,11 +23,11 @@ from phasegate.engine.steps.pull_request import (
     delete_remote_branch,
 )
 from phasegate.engine.steps.workplace import PackageWorkspace
-from phasegate.workspace.merge import PreparedMerge, merge_trees
-from phasegate.workspace.refs import BRANCH_PREFIX, advance_branch
-from phasegate.workspace.remote import fetch_branch
-from phasegate.workspace.repository import is_ancestor, read_refs
-from phasegate.workspace.repository_locks import repository_lock
+from phasegate.workspace.repository.merge import PreparedMerge, merge_trees
+from phasegate.workspace.repository.refs import BRANCH_PREFIX, advance_branch
+from phasegate.workspace.repository.remote import fetch_branch
+from phasegate.workspace.repository.repository import is_ancestor, read_refs
+from phasegate.workspace.repository.repository_locks import repository_lock
 
 
 def run_forge_step(

@@ -50,14 +50,14 @@ from phasegate.engine.steps.workplace import (
     review_folder,
     write_state_file,
 )
-from phasegate.workspace.checkout import find_checkout
+from phasegate.workspace.checkout.checkout import find_checkout
+from phasegate.workspace.checkout.removal import remove_tree
 from phasegate.workspace.checkout_lifecycle import (
     UnsavedWork,
     ensure_feature_branch,
     remove_checkout,
     reset_checkout,
 )
-from phasegate.workspace.removal import remove_tree
 
 
 def uses_package_pull_requests(project: Project) -> bool:

@@ -36,8 +36,8 @@ from phasegate.prompts.package_writer import render_package
 from phasegate.prompts.profiles import Profile
 from phasegate.prompts.shipped_texts import render_note
 from phasegate.storage.row_events import package_changed_event
-from phasegate.workspace.commit_log import list_blobs, list_changed_paths
-from phasegate.workspace.repository import resolve_commit
+from phasegate.workspace.repository.commit_log import list_blobs, list_changed_paths
+from phasegate.workspace.repository.repository import resolve_commit
 
 _MAX_PROBLEMS = 20
 

@@ -14,8 +14,8 @@ from phasegate.engine.project.project import Project
 from phasegate.engine.steps.delivery import read_changelog_path
 from phasegate.engine.steps.prompt_selection import limit_piece
 from phasegate.prompts.shipped_texts import render_note
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.repository import read_blobs
 
 _CONTRIBUTING = re.compile(r"(?:\.github/|docs/)?CONTRIBUTING(?:\.(?:md|rst|txt))?", re.IGNORECASE)
 _MAX_CHARACTERS = 2_000

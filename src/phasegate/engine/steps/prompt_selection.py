@@ -14,10 +14,10 @@ from phasegate.core.text.wording import join_names
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.prompts.agent_files import find_phase_file
 from phasegate.prompts.shipped_texts import load_phrases, load_role_needs
-from phasegate.workspace.commit_log import diff_commits
-from phasegate.workspace.removal import place_file
-from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.tree_diff import diff_trees
+from phasegate.workspace.checkout.removal import place_file
+from phasegate.workspace.repository.commit_log import diff_commits
+from phasegate.workspace.repository.repository import read_blobs
+from phasegate.workspace.repository.tree_diff import diff_trees
 
 DIFF_NAME = "change.diff"
 NAMES_NAME = "change-names.txt"

@@ -13,8 +13,8 @@ from phasegate.core.paths.scope import Scope
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.test_strength.paths import is_test_path
 from phasegate.engine.jobs.step import PackageReview, StepContext
-from phasegate.workspace.commit_log import list_changed_files
-from phasegate.workspace.repository import Repository
+from phasegate.workspace.repository.commit_log import list_changed_files
+from phasegate.workspace.repository.repository import Repository
 
 
 def select_summary(message: str) -> str:

@@ -28,10 +28,15 @@ from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome, PullSpec
-from phasegate.workspace.merge import merge_trees
-from phasegate.workspace.remote import PushResult, fetch_branch, get_remote_branch, push_branch
-from phasegate.workspace.repository import Repository, is_ancestor, resolve_commit
-from phasegate.workspace.tree_diff import resolve_tree
+from phasegate.workspace.repository.merge import merge_trees
+from phasegate.workspace.repository.remote import (
+    PushResult,
+    fetch_branch,
+    get_remote_branch,
+    push_branch,
+)
+from phasegate.workspace.repository.repository import Repository, is_ancestor, resolve_commit
+from phasegate.workspace.repository.tree_diff import resolve_tree
 
 _MAX_TITLE_CHARS = 120
 

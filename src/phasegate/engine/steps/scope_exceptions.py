@@ -26,11 +26,11 @@ from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.text_file import TextFile, read_text_file
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.checkout import Checkout, list_package_checkouts
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.job_snapshot import CheckoutSnapshot
-from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.tree_diff import list_tree_entries
+from phasegate.workspace.checkout.checkout import Checkout, list_package_checkouts
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.repository import read_blobs
+from phasegate.workspace.repository.tree_diff import list_tree_entries
+from phasegate.workspace.snapshots.job_snapshot import CheckoutSnapshot
 
 ABSENT = "absent"
 MAX_FILE_BYTES = 1_000_000

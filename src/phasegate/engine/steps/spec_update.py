@@ -33,10 +33,10 @@ from phasegate.engine.project.current_specs import (
 )
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.errors import PhasegateError
-from phasegate.workspace.checkout_files import blob_id
-from phasegate.workspace.commit_log import list_blobs, list_changed_paths
-from phasegate.workspace.merge import find_merge_base, merge_trees
-from phasegate.workspace.objects import write_blobs
+from phasegate.workspace.repository.commit_log import list_blobs, list_changed_paths
+from phasegate.workspace.repository.disk_files import blob_id
+from phasegate.workspace.repository.merge import find_merge_base, merge_trees
+from phasegate.workspace.repository.objects import write_blobs
 
 SPEC_REMEDY = (
     'decide which text applies: phasegate amend FR-X "TEXT" starts from the current one; '

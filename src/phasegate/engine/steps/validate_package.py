@@ -47,9 +47,9 @@ from phasegate.engine.steps.harvest import store_remarks
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.shipped_texts import render_note
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
-from phasegate.workspace.merge import merge_trees
-from phasegate.workspace.objects import write_tree_commit
+from phasegate.workspace.changes.changes import CheckoutTooLarge, observe_checkout
+from phasegate.workspace.repository.merge import merge_trees
+from phasegate.workspace.repository.objects import write_tree_commit
 
 _TEXT_FIELDS = ("summary", "pr_url", "error", "blocked_reason", "remediation")
 _MAX_TEXT_CHARS = 4_000

@@ -23,22 +23,22 @@ from phasegate.engine.steps.scope_exceptions import allowed_paths, protected_pat
 from phasegate.errors import StateConflict
 from phasegate.git import Identity
 from phasegate.storage.state_file import STATE_PATH
-from phasegate.workspace.agent_git_writer import remove_dangerous_git_files
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
-from phasegate.workspace.checkout_creation import (
+from phasegate.workspace.checkout.agent_git_writer import remove_dangerous_git_files
+from phasegate.workspace.checkout.checkout import Assignment, Checkout, find_checkout
+from phasegate.workspace.checkout.checkout_creation import (
     NO_PLACED_FILES,
     CheckoutOptions,
     CheckoutPopulator,
     PlacedFiles,
 )
+from phasegate.workspace.checkout.export import export_tree
+from phasegate.workspace.checkout.removal import place_file, place_folder, remove_tree
 from phasegate.workspace.checkout_lifecycle import UnsavedWork, ensure_checkout, update_checkout
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.removal import place_file, place_folder, remove_tree
-from phasegate.workspace.repository import read_user_identity
-from phasegate.workspace.worktree_include import (
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.objects import Signature
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import read_user_identity
+from phasegate.workspace.repository.worktree_include import (
     INCLUDE_FILE_NAME,
     copy_included_files,
     list_included_files,

@@ -38,9 +38,14 @@ from phasegate.engine.views.specs import require_head
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.shipped_texts import render_instructions
 from phasegate.storage.journal_store import Store
-from phasegate.workspace.checkout_files import blob_id
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.objects import NewCommit, PathVersion, write_blobs, write_commits
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.disk_files import blob_id
+from phasegate.workspace.repository.objects import (
+    NewCommit,
+    PathVersion,
+    write_blobs,
+    write_commits,
+)
 
 # Characters of code for one agent run
 _MAX_SLICE_CHARS = 120_000

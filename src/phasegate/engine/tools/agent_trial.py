@@ -31,10 +31,10 @@ from phasegate.errors import ConfigError, StateConflict
 from phasegate.prompts.shipped_texts import render_instructions
 from phasegate.storage.journal_store import Store
 from phasegate.storage.row_events import job_started_event
-from phasegate.workspace.export import export_tree
-from phasegate.workspace.objects import NewCommit, Signature, write_commits
-from phasegate.workspace.removal import remove_tree
-from phasegate.workspace.repository import FALLBACK_IDENTITY, exclude_folder_from_git
+from phasegate.workspace.checkout.export import export_tree
+from phasegate.workspace.checkout.removal import remove_tree
+from phasegate.workspace.repository.objects import NewCommit, Signature, write_commits
+from phasegate.workspace.repository.repository import FALLBACK_IDENTITY, exclude_folder_from_git
 
 MAX_TIMEOUT_S = 300.0
 MAX_ANSWER_CHARS = 400

@@ -33,7 +33,7 @@ from phasegate.prompts.agent_files import load_shipped_files
 from phasegate.prompts.shipped_texts import render_instructions
 from phasegate.storage.journal_store import Store
 from phasegate.typed import read_value
-from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.repository.commit_log import list_blobs
 
 PURPOSES = ("setup", "build", "test", "lint", "typecheck")
 ROLE_FILES = ("discover-orchestrator.md", "test-evaluator.md")

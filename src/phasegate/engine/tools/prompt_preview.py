@@ -31,7 +31,7 @@ from phasegate.prompts.assemble import (
 )
 from phasegate.prompts.templates import find_project_root
 from phasegate.storage.location import locate_repository
-from phasegate.workspace.repository import list_files
+from phasegate.workspace.repository.repository import list_files
 
 # Documents that the templates ask for without a phase of a workflow
 DEFAULT_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}

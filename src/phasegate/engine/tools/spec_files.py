@@ -48,7 +48,7 @@ from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.storage.rows import NewEvent
-from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.repository.commit_log import list_blobs
 
 # Events of the repository that belong to no feature
 _NO_FEATURE = ""

@@ -27,9 +27,9 @@ from phasegate.storage.artifacts import (
     write_artifact,
 )
 from phasegate.storage.reader import open_store_reader
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import read_blobs, read_refs
-from phasegate.workspace.rewrite import ORIGINAL_PREFIX, read_original_head
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import read_blobs, read_refs
+from phasegate.workspace.repository.rewrite import ORIGINAL_PREFIX, read_original_head
 
 IN_RECORD = "record"
 

@@ -34,9 +34,9 @@ from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 from phasegate.files import read_regular_file
 from phasegate.storage.reader import StoreReader
-from phasegate.workspace.commit_log import diff_changes, list_changed_files
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import resolve_commit
+from phasegate.workspace.repository.commit_log import diff_changes, list_changed_files
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import resolve_commit
 
 MAX_SHOWN_FILES = 40
 # Lines of a refused change in the text; the rest is in `show WPnn --diff`

@@ -20,8 +20,8 @@ from phasegate.engine.views.specs import (
     view_bindings,
 )
 from phasegate.git import git
-from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.rewrite import find_path
+from phasegate.workspace.repository.repository import read_blobs
+from phasegate.workspace.repository.rewrite import find_path
 
 _MAX_COMMITS = 300
 

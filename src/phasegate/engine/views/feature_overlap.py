@@ -8,10 +8,10 @@ from pathlib import Path
 from phasegate.core.plan.feature_overlap import FeatureOverlap, find_feature_overlaps
 from phasegate.errors import PhasegateError
 from phasegate.git import GitFailed
-from phasegate.workspace.commit_log import list_changed_paths
-from phasegate.workspace.merge import merge_trees
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import Repository, open_repository, read_refs
+from phasegate.workspace.repository.commit_log import list_changed_paths
+from phasegate.workspace.repository.merge import merge_trees
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import Repository, open_repository, read_refs
 
 MAX_FEATURES = 12
 

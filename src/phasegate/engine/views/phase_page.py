@@ -16,8 +16,8 @@ from phasegate.engine.views.verdicts import read_verdicts
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import JobRow
-from phasegate.workspace.repository import read_blobs
-from phasegate.workspace.rewrite import read_original_head
+from phasegate.workspace.repository.repository import read_blobs
+from phasegate.workspace.repository.rewrite import read_original_head
 
 MAX_DOCUMENT_BYTES = 200_000
 

@@ -27,8 +27,8 @@ from phasegate.verifier.verify_receipt import (
     parse_checkpoint,
     split_note,
 )
-from phasegate.workspace.merge import SigningFailed
-from phasegate.workspace.signing import SigningKey, find_signing_key, sign_text
+from phasegate.workspace.repository.merge import SigningFailed
+from phasegate.workspace.repository.signing import SigningKey, find_signing_key, sign_text
 
 _REPLAY_TIMEOUT_S = 4 * 3600.0
 

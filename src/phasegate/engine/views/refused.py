@@ -19,11 +19,11 @@ from phasegate.errors import PhasegateError
 from phasegate.files import read_regular_file
 from phasegate.files.safe_open import folder_beneath
 from phasegate.storage.reader import StoreReader
-from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
-from phasegate.workspace.checkout import checkout_descriptor, list_package_checkouts
-from phasegate.workspace.checkout_files import DiskEntry
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.repository import read_blobs
+from phasegate.workspace.changes.changes import CheckoutTooLarge, observe_checkout
+from phasegate.workspace.checkout.checkout import checkout_descriptor, list_package_checkouts
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.disk_files import DiskEntry
+from phasegate.workspace.repository.repository import read_blobs
 
 MAX_FILE_BYTES = 200_000
 MAX_FILES = 200

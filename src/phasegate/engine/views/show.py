@@ -28,7 +28,7 @@ from phasegate.engine.views.strength import read_strength
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import JobRow, WorkflowRow
-from phasegate.workspace.commit_log import diff_commits
+from phasegate.workspace.repository.commit_log import diff_commits
 
 ARCHIVE = "archive"
 

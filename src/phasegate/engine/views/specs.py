@@ -34,9 +34,9 @@ from phasegate.engine.project.current_specs import (
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, UnreadableFile
 from phasegate.files.block_reader import read_up_to
-from phasegate.workspace.commit_log import list_blobs
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import read_blobs, read_refs, resolve_commit
+from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import read_blobs, read_refs, resolve_commit
 
 _MAX_REPORT_BYTES = 64 * 1024**2
 _DELTA_EXAMPLE = '<!-- sk:fr id="FR-AUTH-001" change="modified" -->, the new text, <!-- /sk:fr -->'

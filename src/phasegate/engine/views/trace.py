@@ -21,14 +21,19 @@ from phasegate.errors import ConfigError
 from phasegate.prompts.feature_folder import is_feature_document, read_feature
 from phasegate.storage.reader import StoreReader, open_store_reader
 from phasegate.storage.state_file import find_state_file, read_state_file
-from phasegate.workspace.commit_log import (
+from phasegate.workspace.repository.commit_log import (
     changed_paths_by_commit,
     find_commits_mentioning,
     list_blobs,
 )
-from phasegate.workspace.refs import BRANCH_PREFIX
-from phasegate.workspace.repository import is_ancestor, read_blobs, read_refs, resolve_commit
-from phasegate.workspace.rewrite import read_original_head
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import (
+    is_ancestor,
+    read_blobs,
+    read_refs,
+    resolve_commit,
+)
+from phasegate.workspace.repository.rewrite import read_original_head
 
 MAX_TEST_BYTES = 1_000_000
 

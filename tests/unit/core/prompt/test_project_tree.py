@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.core.prompt.project_tree import FoldPhrases, render_project_tree
 from phasegate.core.text.token_estimate import estimate_tokens
-from phasegate.workspace.repository import list_files
+from phasegate.workspace.repository.repository import list_files
 from support.growth import assert_grows_no_faster_than_its_input
 
 PHRASES = FoldPhrases(

@@ -14,7 +14,7 @@ from phasegate.engine.fleet.code_transfer import (
 )
 from phasegate.engine.project.fleet_repository import fleet_remote, register_repository
 from phasegate.engine.project.project import Project, open_project
-from phasegate.workspace.feature_snapshot import FeatureClaim
+from phasegate.workspace.snapshots.feature_snapshot import FeatureClaim
 from support.feature_run import FEATURE, SLUG, make_feature_run
 from support.git_project import git
 from support.memory_ports import MemoryRecord

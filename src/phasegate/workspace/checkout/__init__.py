@@ -1,0 +1,1 @@
+"""An agent's checkout: create, scan, read its git directory, remove."""

@@ -1,0 +1,1 @@
+"""The user's repository: objects, refs, merges, remotes, and the user's own checkout."""

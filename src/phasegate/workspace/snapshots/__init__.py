@@ -1,0 +1,1 @@
+"""Checkouts and features as commits, from which another machine continues."""
