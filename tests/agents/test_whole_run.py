@@ -145,7 +145,10 @@ def seen_at_a_terminal(run: FeatureRun, has_looked: threading.Event) -> str:
         dimensions=(24, 160),
         use_poll=True,
     ) as terminal:
-        terminal.expect(r"WP01  implement by claude  \d+:\d\d  write bye\.py  \d+ tokens")
+        # The test run is its last action: the line stays until somebody has looked. An earlier action may not be drawn.
+        terminal.expect(
+            r"WP01  implement by claude  \d+:\d\d  [^\r\n]*unittest -q check  \d+ tokens"
+        )
         drawn = str(terminal.before)
         has_looked.set()
         terminal.expect(pexpect.EOF)
