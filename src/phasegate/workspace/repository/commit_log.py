@@ -61,25 +61,31 @@ def diff_commits(
 ) -> str:
     """Return the diff between two commits as text, of all files or of some paths.
 
-    A diff that is too long for a reviewer is truncated, with a notice. More paths than a command
-    line can carry are not selected: then all files are shown.
+    A diff that is too long for a reviewer is truncated. Of too many paths, all files are shown.
     """
-    if paths is not None and not paths:
-        return ""
-
     return _read_diff(repository, ("diff-tree", "-r", *_DIFF_OPTIONS, old, new), paths)
 
 
 def diff_changes(
     repository: Repository, base: str, new: str, paths: Sequence[str] | None = None
 ) -> str:
-    """Return the diff of what `new` changed since it left `base`."""
+    """Return the diff of the changes on `new` since it left `base`, of all files or of some paths.
+
+    It is limited like that of `diff_commits`.
+    """
     return _read_diff(repository, ("diff", *_DIFF_OPTIONS, f"{base}...{new}"), paths)
 
 
 def _read_diff(
     repository: Repository, arguments: tuple[str, ...], paths: Sequence[str] | None
 ) -> str:
+    """Run git with the arguments and the paths, and truncate a long diff, with a notice.
+
+    No paths give an empty diff. More paths than a command line can carry give that of all files.
+    """
+    if paths is not None and not paths:
+        return ""
+
     selected = ("--", *paths) if paths and len(paths) <= MAX_DIFF_PATHS else ("--",)
     text = git(repository.place(), *arguments, *selected).stdout.decode(errors="replace")
     if len(text) <= MAX_DIFF_CHARS:
