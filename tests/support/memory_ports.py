@@ -14,7 +14,7 @@ from phasegate.agents.spool.server import SpoolAnswer
 from phasegate.core.audit.chain import ChainHead
 from phasegate.core.audit.trail import TrailEvent, chain_entry, encode_entry, trail_origin_hash
 from phasegate.core.workflow.spending import Spending
-from phasegate.engine.jobs.start_conditions import DriverContext
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.project.ports import RunRecord, TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.errors import MovedOn, StateConflict

@@ -22,16 +22,16 @@ from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import FORGE_STEPS, Feature, Step
 from phasegate.core.plan.feature_overlap import describe_scope_overlaps
 from phasegate.core.workflow.origin import ENGINE_ORIGIN, UNKNOWN_ORIGIN, OrderOrigin
-from phasegate.engine.checks.phase_commands import refuse_untestable_base
+from phasegate.engine.checks.feature_checks import refuse_untestable_base
+from phasegate.engine.drive.forge_poller import ForgePoller
 from phasegate.engine.drive.local_context import open_local_context
 from phasegate.engine.drive.package import MERGE_LOCK_TIMEOUT_S, Stopped, list_sandbox_warnings
 from phasegate.engine.drive.parallel_packages import PackagePool
-from phasegate.engine.drive.poll_timer import ForgePoller
 from phasegate.engine.drive.receipt import write_receipt
 from phasegate.engine.drive.recheck import describe_cleared_blocker
 from phasegate.engine.drive.step_runner import StepRunner
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.crash_recovery import clean_up_job, make_lost_row, read_last_seen
-from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.engine.journal.feature import (
     FeatureJournal,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event as Cancelled
 
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.outside_monitor import CheckoutSurroundingsMonitor
 from phasegate.engine.jobs.requests import make_request_handler
-from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.storage.journal_store import Store

@@ -22,10 +22,10 @@ from phasegate.core.machine.package_events import (
 from phasegate.core.machine.package_state import PACKAGE_FORGE_STEPS, PackageRun, PackageStep
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
+from phasegate.engine.drive.forge_poller import ForgePoller
 from phasegate.engine.drive.local_context import open_local_context
-from phasegate.engine.drive.poll_timer import ForgePoller
 from phasegate.engine.drive.step_runner import StepRunner
-from phasegate.engine.jobs.start_conditions import DriverContext
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.journal.package import (
     PackageReport,

@@ -15,8 +15,8 @@ from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.drive.package import drive_package
 from phasegate.engine.drive.step_runner import POLL_INTERVAL_S
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.job_threads import ThreadPool
-from phasegate.engine.jobs.start_conditions import DriverContext
 from phasegate.engine.journal.entries import (
     FEATURE_STEP,
     PACKAGE_STEP,

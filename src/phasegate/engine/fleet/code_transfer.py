@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from phasegate.engine.jobs.admission import sync_checkout
 from phasegate.engine.jobs.assignment import JobAssignment
-from phasegate.engine.jobs.start_conditions import sync_checkout
 from phasegate.engine.journal.package import find_package, find_package_phase
 from phasegate.engine.project.fleet_repository import fleet_remote, get_repository_id
 from phasegate.engine.project.local_services import LocalRefs

@@ -80,7 +80,7 @@ from phasegate.engine.fleet.temporal_workflow import (
     agent_queue,
 )
 from phasegate.engine.fleet.worker_health import serve_health
-from phasegate.engine.jobs.start_conditions import DriverContext
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.journal.entries import encode_notice
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.notify.notifier import notify_failure, notify_feature_end

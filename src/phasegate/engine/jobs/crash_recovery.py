@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from phasegate.core.machine.package_events import JobEndKind
-from phasegate.engine.jobs.start_conditions import DriverContext
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.step import UnitSteps
 from phasegate.engine.journal.entries import LOG_FILES
 from phasegate.engine.journal.unit_journal import UnitJournal

@@ -13,7 +13,7 @@ from phasegate.core.plan.acceptance import SealedTests
 from phasegate.core.plan.feature_overlap import explain_failed_combination, format_merged
 from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.checks.evidence_text import describe_evidence, describe_failures
-from phasegate.engine.checks.phase_commands import check_merge
+from phasegate.engine.checks.feature_checks import check_merge
 from phasegate.engine.jobs.step import StepContext
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.project.feature_branch import FeatureBranch

@@ -22,7 +22,7 @@ from phasegate.core.machine.feature_state import Feature, Step
 from phasegate.core.plan.delivery import shorten_subject
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.workflow.workflow_phases import gate_name
-from phasegate.engine.checks.phase_commands import check_merge
+from phasegate.engine.checks.feature_checks import check_merge
 from phasegate.engine.jobs.step import StepContext, StepResult
 from phasegate.engine.journal.package import parse_planned_packages
 from phasegate.engine.project.feature_branch import FeatureBranch

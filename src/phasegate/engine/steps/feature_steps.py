@@ -36,12 +36,12 @@ from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
 from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.checks.acceptance import prove_acceptance_tests, wants_acceptance
 from phasegate.engine.checks.evidence_text import describe_evidence
-from phasegate.engine.checks.known_checks import hash_code_tree
-from phasegate.engine.checks.phase_commands import (
+from phasegate.engine.checks.feature_checks import (
     gather_review_evidence,
     run_phase_commands,
     sum_durations_s,
 )
+from phasegate.engine.checks.known_checks import hash_code_tree
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult

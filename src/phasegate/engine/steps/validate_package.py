@@ -30,8 +30,8 @@ from phasegate.engine.checks.evidence_text import (
     describe_failures,
     describe_questions,
 )
+from phasegate.engine.checks.feature_checks import sum_durations_s
 from phasegate.engine.checks.manifest import PackageChecker
-from phasegate.engine.checks.phase_commands import sum_durations_s
 from phasegate.engine.checks.strength import AcceptedEvidence
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd

@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from phasegate.engine.drive.step_runner import StepRunner
-from phasegate.engine.jobs.start_conditions import DriverContext
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.step import StepContext, StepResult, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.artifacts import ARTIFACT_WRITTEN, StoredArtifact

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.config.settings import AgentSettings, Config, HarnessKind, LimitSettings
-from phasegate.engine.jobs.start_conditions import Admission, admit_job
+from phasegate.engine.jobs.admission import Admission, admit_job
 from phasegate.storage.row_events import job_ended_event
 from phasegate.storage.rows import JobRow
 from support.job_ends import implementer

@@ -14,7 +14,7 @@ from phasegate.core.machine.package_events import (
     PackagePrepared,
 )
 from phasegate.core.machine.package_state import PackageRun
-from phasegate.engine.drive.poll_timer import ForgePoller
+from phasegate.engine.drive.forge_poller import ForgePoller
 from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.step import StepContext, StepResult, UnitSteps
 from phasegate.engine.journal.entries import read_notice
