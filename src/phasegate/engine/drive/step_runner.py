@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from phasegate.agents.port import EMPTY_SCOPE
-from phasegate.core.machine.retry import retry_backoff_s
+from phasegate.engine.drive.agent_wait import AgentSelector
 from phasegate.engine.jobs.admission import DriverContext, admit_job
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.crash_recovery import close_lost_jobs
@@ -22,7 +22,7 @@ from phasegate.engine.jobs.run_job import run_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.unit_journal import UnitJournal
-from phasegate.engine.project.agents import NamedAgent, choose_agent, format_time_of_day
+from phasegate.engine.project.agents import NamedAgent
 from phasegate.errors import Interrupted, StateConflict
 from phasegate.git import ObjectsMissing
 from phasegate.storage.row_events import job_started_event, trail_sealed_event
@@ -58,9 +58,7 @@ class StepRunner(Generic[S, E]):
         self._step_context = StepContextReader(context.record, journal.unit.slug, journal.unit.work)
         self._clock = context.project.clock
         self._running_jobs: dict[str, _RunningJob] = {}
-        self._reported_limits_s: dict[str, float] = {}
-        # When a retry after an error may start, in monotonic seconds
-        self._retry_at_s: dict[AgentRequest, float] = {}
+        self._agents = AgentSelector(context, journal.notify)
         self._last_wait_notices: tuple[str, ...] = ()
 
     def run_step(self) -> None:
@@ -183,49 +181,12 @@ class StepRunner(Generic[S, E]):
         started = 0
 
         for request in self._steps.list_agent_requests(self._journal.state):
-            agent = self._choose_available_agent(request)
+            agent = self._agents.choose_agent_now(request)
             if agent is not None:
                 self._start_job(pool, request, agent)
                 started += 1
 
         return started
-
-    def _choose_available_agent(self, request: AgentRequest) -> NamedAgent | None:
-        """Return the agent for a job that can start now.
-
-        None during the back-off of a retry, or while the agent and its fallbacks are rate-limited.
-        """
-        if request.retries:
-            if request not in self._retry_at_s:
-                wait_s = retry_backoff_s(request.retries, self._clock.random_fraction())
-                self._journal.notify(f"retrying in {wait_s:.0f} s")
-                self._retry_at_s[request] = self._clock.monotonic_s() + wait_s
-
-            if self._clock.monotonic_s() < self._retry_at_s[request]:
-                return None
-
-        rate_limited = self._context.record.rate_limited_agents(self._clock.time_s())
-        agent = choose_agent(
-            place=self._context.project,
-            role=request.role,
-            phase=request.phase,
-            requested=self._context.agent_override or request.agent_override or None,
-            limited_until_s=rate_limited,
-            authors=request.authors,
-        )
-
-        until_s = rate_limited.get(agent.name, 0.0)
-        if not until_s:
-            return agent
-
-        if self._reported_limits_s.get(agent.name) != until_s:
-            self._reported_limits_s[agent.name] = until_s
-            self._journal.notify(
-                f"{agent.name} is rate-limited until {format_time_of_day(until_s)}; "
-                "resumes automatically"
-            )
-
-        return None
 
     def _start_job(self, pool: JobPool, request: AgentRequest, agent: NamedAgent) -> None:
         """Admit a job, record its start, and submit it to the pool."""

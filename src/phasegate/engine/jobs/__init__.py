@@ -12,7 +12,7 @@ A rate limit is handled in these steps:
    `count_consecutive_limits` read it from there.
 4. `core/machine/retry`: the job is started again without using up a retry.
 5. `project/agents.choose_agent`: until the limit ends, the fallback agent takes the job.
-6. `drive/step_runner`: without an available fallback, it reports "rate-limited until ..." once and
+6. `drive/agent_wait`: without an available fallback, it reports "rate-limited until ..." once and
    waits.
 7. `views`: `status` lists the agents that are rate-limited.
 """
