@@ -86,7 +86,7 @@ def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
         has_fallback=any(name not in unavailable for name in fallbacks),
         consecutive_limits=context.record.count_consecutive_limits(assigned.agent),
         handle_request=context.make_request_handler(
-            feature, work or assigned.workflow_phase, assigned.job_id
+            feature, work or assigned.phase, assigned.job_id
         ),
         start_outside_monitor=lambda: context.start_outside_monitor(feature, work),
     )
@@ -113,10 +113,10 @@ def _make_started_row(project: Project, assigned: JobAssignment) -> JobRow:
         feature=assigned.feature,
         id=assigned.job_id,
         wp=assigned.package_id,
-        phase=assigned.phase,
+        phase=assigned.role,
         round=assigned.round,
         agent=assigned.agent,
         started=project.now(),
-        workflow_phase=assigned.workflow_phase,
+        workflow_phase=assigned.phase,
         model=assigned.settings.model or "",
     )

@@ -27,10 +27,10 @@ class JobAssignment(NamedTuple):
     feature: str
     # None for a job of the whole feature
     package: WorkPackage | None
-    # The role: plan, challenge, implement, review or archive
-    phase: str
+    # plan, challenge, implement, review or archive
+    role: str
     # The key of the workflow's phase, such as 06-implementation
-    workflow_phase: str
+    phase: str
     round: int
     max_rounds: int
     checkout: Path
@@ -78,6 +78,6 @@ class JobAssignment(NamedTuple):
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that only this job does. Agents that share a package share its tasks."""
-        if self.package and self.phase == "implement" and self.share is None:
+        if self.package and self.role == "implement" and self.share is None:
             return self.package.tasks
         return ()

@@ -62,7 +62,7 @@ def interpret_job_end(
     `consecutive_limits` is the number of rate limits in a row that this agent had before this run:
     without a known reset time, each one doubles the wait.
     """
-    answer = parse_answer(report.answer, assigned.phase, truncated=report.truncated)
+    answer = parse_answer(report.answer, assigned.role, truncated=report.truncated)
     if assigned.previous_answer and answer.task_statuses and answer.result_error is None:
         answer = _add_previous_result(answer, assigned)
 
@@ -93,7 +93,7 @@ def _add_previous_result(answer: Answer, assigned: JobAssignment) -> Answer:
     if answer.response is not None:
         return answer
 
-    previous = parse_answer(assigned.previous_answer, assigned.phase)
+    previous = parse_answer(assigned.previous_answer, assigned.role)
     return replace(answer, result=previous.result, response=previous.response)
 
 
@@ -137,7 +137,7 @@ def _classify_end(assigned: JobAssignment, report: AgentReport, end: JobEnd) -> 
         )
 
     problem = end.answer.reason if end.answer.error else ""
-    if not problem and assigned.phase == "implement":
+    if not problem and assigned.role == "implement":
         problem = _find_result_problem(assigned, end.answer) or _find_task_problem(assigned, end)
     if problem:
         return end._replace(outcome=JobEndKind.UNREADABLE, reason=problem)

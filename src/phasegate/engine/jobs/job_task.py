@@ -65,7 +65,7 @@ def _assemble_prompt(
     project_file, templates = choose_prompt_files(project.config, project.trust, project.root)
     request = PromptRequest(
         agent=template,
-        phase=assigned.phase,
+        phase=assigned.role,
         instructions=assigned.instructions,
         root=project.root,
         paths=assigned.paths,
@@ -74,7 +74,7 @@ def _assemble_prompt(
         project_file=project_file,
         templates_folder=templates,
         focus=assigned.focus,
-        need=load_role_needs().find(assigned.phase, assigned.workflow_phase),
+        need=load_role_needs().find(assigned.role, assigned.phase),
     )
     return assemble_prompt(request, assigned.pieces)
 
@@ -113,7 +113,7 @@ def make_task(
         config=config,
         package=envelope_package,
         share=assigned.share,
-        role=assigned.phase,
+        role=assigned.role,
     )
 
     agent = AgentConfig(
@@ -132,8 +132,8 @@ def make_task(
         repository=project.root,
         checkout=assigned.checkout,
         prompt_xml=prompt,
-        phase=assigned.phase,
-        workflow_phase=assigned.workflow_phase,
+        phase=assigned.role,
+        workflow_phase=assigned.phase,
         round=assigned.round,
         scope=assigned.scope,
     )

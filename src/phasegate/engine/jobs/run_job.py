@@ -383,7 +383,7 @@ def _end_refused_job(
         outcome=JobEndKind.BLOCKED,
         reason=refused.reason,
         remediation=refused.remedy,
-        answer=parse_answer("", assigned.phase),
+        answer=parse_answer("", assigned.role),
         finished=FinishedRun(exit_status=None, stdout="", stderr=""),
         rows=rows,
     )

@@ -17,7 +17,7 @@ def test_an_implementer_who_works_alone_has_the_tasks_of_its_package() -> None:
 
 @pytest.mark.parametrize("role", ["review", "plan", "challenge", "archive"])
 def test_no_other_role_has_tasks(role: str) -> None:
-    assert ALONE._replace(phase=role).tasks == ()
+    assert ALONE._replace(role=role).tasks == ()
 
 
 def test_an_implementer_who_shares_a_package_has_no_tasks_of_its_own() -> None:

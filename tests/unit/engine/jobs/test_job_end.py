@@ -45,7 +45,7 @@ def test_the_success_of_another_job_is_not_taken() -> None:
     ],
 )
 def test_a_reviewer_owes_a_verdict_and_no_result(answer: str, outcome: JobEndKind) -> None:
-    reviewer = implementer()._replace(phase="review", package=None)
+    reviewer = implementer()._replace(role="review", package=None)
     report, finished = AgentReport(answer, Ending.COMPLETED), FinishedRun(0, answer, "")
     end = interpret_job_end(reviewer, report, finished, has_fallback=False, now_s=NOW_S)
     assert end.outcome is outcome
