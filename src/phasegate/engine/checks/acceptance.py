@@ -203,7 +203,7 @@ def _find_tampering(checker: PackageChecker, commit: str, seal: AcceptanceSeal) 
                 yield f"{name} was changed after its tests were sealed"
 
     added: dict[str, str] = {}
-    for content in find_added_lines(project, checker.start, [commit]):
+    for content in find_added_lines(project, checker.base_commit, [commit]):
         added[content.path] = content.text.decode(errors="replace")
     yield from find_interference(added, SEALED_FOLDER)
 
@@ -228,7 +228,7 @@ def _run_tests(
 ) -> list[_Report] | str:
     """Run test files on a clean checkout of a commit; return the reports, or why there is none."""
     project = checker.project
-    runner = find_project_runner(project, checker.package.feature_slug, checker.start)
+    runner = find_project_runner(project, checker.package.feature_slug, checker.base_commit)
     if runner is None:
         return "the test command of the project cannot run single files"
 

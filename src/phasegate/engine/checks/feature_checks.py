@@ -27,17 +27,22 @@ _IMPLIED_PURPOSES = {Purpose.COVERAGE: (Purpose.TEST, Purpose.COVERAGE)}
 
 
 def run_phase_commands(
-    project: Project, slug: str, phase: str, start: str, commit: str, commands: tuple[str, ...]
+    project: Project,
+    slug: str,
+    phase: str,
+    base_commit: str,
+    commit: str,
+    commands: tuple[str, ...],
 ) -> tuple[CommandsRan, Evidence]:
     """Run the commands of a phase, given as names of checks or as command lines.
 
-    A check that the project does not have gives no result. A check that it had at `start`, the
-    start commit of the feature, still counts.
+    A check that the project does not have gives no result. A check that it had at `base_commit`,
+    where the feature started, still counts.
     """
     names = [Purpose(name) for name in commands if name in Purpose.__members__.values()]
     lines = [line for line in commands if line not in Purpose.__members__.values()]
     purposes = [purpose for name in names for purpose in _IMPLIED_PURPOSES.get(name, (name,))]
-    checker = _make_checker(project, slug, start)._replace(purpose=phase)
+    checker = _make_checker(project, slug, base_commit)._replace(purpose=phase)
     evidence = checker.run_checks(commit, purposes, lines)
     missing_programs = tuple(
         f"{check.name}: {check.summary}"
@@ -97,13 +102,15 @@ def _compare_tests(check: CheckResult, before: TestRun | None) -> list[str]:
     return points
 
 
-def gather_review_evidence(project: Project, slug: str, phase: str, start: str, commit: str) -> str:
+def gather_review_evidence(
+    project: Project, slug: str, phase: str, base_commit: str, commit: str
+) -> str:
     """Return the evidence of a tree for the reviewer of a whole feature: checks and scans.
 
     Results that are recorded for the same tree are not produced again.
     """
-    checker = _make_checker(project, slug, start)._replace(purpose=phase)
-    evidence = checker.run_checks(commit, _REVIEW_PURPOSES, _find_scans(project, start))
+    checker = _make_checker(project, slug, base_commit)._replace(purpose=phase)
+    evidence = checker.run_checks(commit, _REVIEW_PURPOSES, _find_scans(project, base_commit))
     return describe_evidence(evidence)
 
 
@@ -128,13 +135,17 @@ def refuse_untestable_base(project: Project, feature: Feature) -> None:
 
 
 def check_merge(
-    project: Project, slug: str, start: str, commit: str, acceptance: SealedTests | None = None
+    project: Project,
+    slug: str,
+    base_commit: str,
+    commit: str,
+    acceptance: SealedTests | None = None,
 ) -> Evidence:
-    """Build and test a merged tree before its branch moves from `start`.
+    """Build and test a merged tree before its branch moves from `base_commit`.
 
     All sealed acceptance tests must pass on it.
     """
-    checker = _make_checker(project, slug, start)
+    checker = _make_checker(project, slug, base_commit)
     evidence = checker.run_checks(commit, MERGE_PURPOSES)
     if acceptance is None or evidence.failures:
         return evidence
@@ -162,6 +173,6 @@ def _summarize_results(evidence: Evidence) -> dict[str, bool]:
     }
 
 
-def _make_checker(project: Project, slug: str, start: str) -> PackageChecker:
+def _make_checker(project: Project, slug: str, base_commit: str) -> PackageChecker:
     whole = WorkPackage(work_package_id="feature", title="", feature_slug=slug, file_scope=())
-    return PackageChecker(project, whole, start)
+    return PackageChecker(project, whole, base_commit)

@@ -65,7 +65,7 @@ class PackageChecker(NamedTuple):
     project: Project
     package: WorkPackage
     # The commit that the work started from
-    start: str
+    base_commit: str
     # Paths and dependencies that the user permits besides those of the package
     approved: tuple[str, ...] = ()
     # What is checked, if it is not the package: a phase
@@ -84,7 +84,7 @@ class PackageChecker(NamedTuple):
             project=self.project,
             package=self.package,
             document=document,
-            start=self.start,
+            base_commit=self.base_commit,
             commit=commit,
             roots=root_plans,
             folder=self._folder,
@@ -128,7 +128,7 @@ class PackageChecker(NamedTuple):
         self, commit: str, evidence: Evidence, roots: Sequence[RootPlan]
     ) -> Evidence:
         """Run failed tests that may be flaky on the base too, and excuse those that flake there."""
-        changes = diff_trees(self.project.repository.place(), self.start, commit)
+        changes = diff_trees(self.project.repository.place(), self.base_commit, commit)
         pending = [*roots]
         checks = []
         for check in evidence.checks:
@@ -153,12 +153,12 @@ class PackageChecker(NamedTuple):
         folder = self._folder / "base"
         if folder.exists():
             remove_tree(folder)
-        export_for_checks(self.project, self.start, folder)
+        export_for_checks(self.project, self.base_commit, folder)
         runner = PlanRunner(
             root.plan,
             folder,
             self._make_runner(),
-            self._base.find_setup_place(self.start, root.plan),
+            self._base.find_setup_place(self.base_commit, root.plan),
             reports=self._folder / "reports" / "base",
         )
         runner.run_checks((Purpose.SETUP,))
@@ -175,7 +175,7 @@ class PackageChecker(NamedTuple):
                 if name in tracked or not (self.tree / name).exists():
                     continue
 
-                diff = diff_commits(self.project.repository, self.start, commit)
+                diff = diff_commits(self.project.repository, self.base_commit, commit)
                 with suppress(ValueError, msgspec.DecodeError):
                     if text := describe_changed_coverage(self.tree / name, diff):
                         yield passed_check("changed lines", f"{text} ({name})")
@@ -205,9 +205,9 @@ class PackageChecker(NamedTuple):
         """
         base = self._base
         plans = self._make_plans(commit)
-        # The start commit is not compared with itself
+        # The base commit is not compared with itself
         baselines = {}
-        if commit != self.start:
+        if commit != self.base_commit:
             baselines = {report.root: report.baseline for report in base.get_reports()}
 
         known = self._list_known_checks(commit, plans, baselines, purposes)
@@ -279,7 +279,7 @@ class PackageChecker(NamedTuple):
 
     @property
     def _base(self) -> BaseTree:
-        return BaseTree(self.project, self.package, self.start)
+        return BaseTree(self.project, self.package, self.base_commit)
 
     @property
     def _folder(self) -> Path:
@@ -300,14 +300,15 @@ class PackageChecker(NamedTuple):
 
     def _make_plans(self, commit: str) -> list[CommandPlan]:
         return [
-            one.plan for one in make_check_plans(self.project, self.package, self.start, commit)
+            one.plan
+            for one in make_check_plans(self.project, self.package, self.base_commit, commit)
         ]
 
     def _describe_work(self, commit: str) -> HarvestedWork:
         """Describe the changes of a commit for the manifest."""
         repository = self.project.repository
-        commits = commits_between(repository, self.start, commit)
-        changes = diff_trees(repository.place(), self.start, commit)
+        commits = commits_between(repository, self.base_commit, commit)
+        changes = diff_trees(repository.place(), self.base_commit, commit)
         changed_paths = tuple(change.path for change in changes)
         return HarvestedWork(
             package=self.package.work_package_id,
@@ -323,7 +324,7 @@ class PackageChecker(NamedTuple):
             ),
             commits=tuple(commits),
             added_content=tuple(
-                find_added_lines(self.project, self.start, [one.id for one in commits])
+                find_added_lines(self.project, self.base_commit, [one.id for one in commits])
             ),
             blobs=list_checked_blobs(self.project, commit),
         )
@@ -341,11 +342,13 @@ class PackageChecker(NamedTuple):
         return [ChangedFile(change.path, read(change.old), read(change.new)) for change in relevant]
 
 
-def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterator[AddedContent]:
+def find_added_lines(
+    project: Project, base_commit: str, commits: list[str]
+) -> Iterator[AddedContent]:
     """Yield the lines that each commit added: a secret that was removed later is still found."""
     place = project.repository.place()
 
-    for before, commit in zip([start, *commits], commits, strict=False):
+    for before, commit in zip([base_commit, *commits], commits, strict=False):
         # 160000 is the mode of a submodule
         changes = [
             change

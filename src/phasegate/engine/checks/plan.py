@@ -25,23 +25,22 @@ class CheckPlan(NamedTuple):
 
 
 def make_check_plans(
-    project: Project, package: WorkPackage, start: str, commit: str
+    project: Project, package: WorkPackage, base_commit: str, commit: str
 ) -> tuple[CheckPlan, ...]:
     """Return a plan for every root that the package's scope touches.
 
-    The checks at `start` still apply to `commit`: work that removes a check or a root, or makes a
-    root look like another kind of project, does not avoid the check.
+    The checks at `base_commit` still apply to `commit`: work that removes a check or a root, or
+    makes a root look like another kind of project, does not avoid the check.
     """
-    at_start = detect_roots(project, start, default_kind=package.profile or None)
-    at_commit = at_start
-    if start != commit:
-        kinds = {root: found.detected.profile for root, found in at_start.items() if found.detected}
+    at_base = detect_roots(project, base_commit, default_kind=package.profile or None)
+    at_commit = at_base
+    if base_commit != commit:
+        kinds = {root: found.detected.profile for root, found in at_base.items() if found.detected}
         at_commit = detect_roots(project, commit, kinds, package.profile or None)
 
-    roots = find_touched_roots([*dict.fromkeys((*at_start, *at_commit))], package.file_scope)
+    roots = find_touched_roots([*dict.fromkeys((*at_base, *at_commit))], package.file_scope)
     return tuple(
-        _make_plan(project, package, root, at_start.get(root), at_commit.get(root))
-        for root in roots
+        _make_plan(project, package, root, at_base.get(root), at_commit.get(root)) for root in roots
     )
 
 
@@ -49,12 +48,12 @@ def _make_plan(
     project: Project,
     package: WorkPackage,
     root: str,
-    at_start: DetectedRoot | None,
+    at_base: DetectedRoot | None,
     at_commit: DetectedRoot | None,
 ) -> CheckPlan:
     """Plan the checks of a root from detection, configuration and package."""
-    # The commands of the current commit override those of the start
-    projects = [found.detected for found in (at_start, at_commit) if found and found.detected]
+    # The commands of the current commit override those of the base
+    projects = [found.detected for found in (at_base, at_commit) if found and found.detected]
     detected = projects[-1] if projects else None
     profile = detected.profile if detected else ""
     checks = resolve_checks(project, package, profile if detected else package.profile, root)
@@ -68,7 +67,7 @@ def _make_plan(
     configured = {
         name: line for name in CHECK_COMMANDS if (line := getattr(checks, name)) is not None
     }
-    counted_root = at_commit or at_start
+    counted_root = at_commit or at_base
     plan = CommandPlan(
         root=root,
         commands={**commands, **configured},

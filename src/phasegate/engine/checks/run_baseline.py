@@ -224,10 +224,10 @@ def make_whole_base(project: Project, commit: str) -> BaseTree:
 class BaseTree:
     """The tree that work on a package starts from, and the user's tree that it is based on."""
 
-    def __init__(self, project: Project, package: WorkPackage, start: str) -> None:
+    def __init__(self, project: Project, package: WorkPackage, base_commit: str) -> None:
         self.project = project
         self.package = package
-        self.start = start
+        self.base_commit = base_commit
         self.cache = SetupCache(
             project.location.data_folder / "setups", project.config.limits.setup_cache_mib * MIB
         )
@@ -235,7 +235,9 @@ class BaseTree:
         self.keeps_report = True
         # The latest commit without agents' work. None if the history does not show it: then nothing
         # is cached and nothing is trusted.
-        self.user_commit = find_latest_user_commit(project.repository, start, package.feature_slug)
+        self.user_commit = find_latest_user_commit(
+            project.repository, base_commit, package.feature_slug
+        )
 
     def find_setup_place(self, commit: str, plan: CommandPlan) -> SetupCacheSlot | None:
         """Return the cache slot for the setup of a commit.
@@ -256,14 +258,14 @@ class BaseTree:
         changed = {change.path for change in changes}
         if changed & find_setup_inputs(self.project, (self.user_commit, commit), plan):
             return None
-        if self.cache.find_entry(key) is None and self.start != self.user_commit:
+        if self.cache.find_entry(key) is None and self.base_commit != self.user_commit:
             # Fills the cache
             BaseTree(self.project, self.package, self.user_commit).get_reports()
 
         return SetupCacheSlot(self.cache, key)
 
     def copy_setup(self, folder: Path, final_folder: Path) -> PlacedFiles:
-        """Copy the cached setups of the user's tree into a checkout of `start`.
+        """Copy the cached setups of the user's tree into a checkout of the base.
 
         The checkout will be moved to `final_folder`.
         """
@@ -271,7 +273,9 @@ class BaseTree:
         if not self.user_commit:
             return placed
 
-        for check_plan in make_check_plans(self.project, self.package, self.start, self.start):
+        for check_plan in make_check_plans(
+            self.project, self.package, self.base_commit, self.base_commit
+        ):
             plan = check_plan.plan
             key = self._make_setup_key(self.user_commit, plan.root)
             if key is None or not is_plain_folder(folder, plan.root):
@@ -318,17 +322,19 @@ class BaseTree:
     def get_reports(
         self, on_command: OnCommand | None = None, *, force: bool = False
     ) -> tuple[BaselineReport, ...]:
-        """Return a report for every root of the start commit; made once per commit and plan."""
+        """Return a report for every root of the base commit; made once per commit and plan."""
         base = self._find_user_base()
-        plans = make_check_plans(self.project, self.package, base.start, base.start)
+        plans = make_check_plans(self.project, self.package, base.base_commit, base.base_commit)
         return tuple(base._get_report(plan, on_command, force=force) for plan in plans)
 
     def _find_user_base(self) -> BaseTree:
         """Return the base of the user's commit if it has the same code: it fills the cache."""
         user_commit = self.user_commit
-        if user_commit is None or user_commit == self.start:
+        if user_commit is None or user_commit == self.base_commit:
             return self
-        if hash_code_tree(self.project, user_commit) != hash_code_tree(self.project, self.start):
+        if hash_code_tree(self.project, user_commit) != hash_code_tree(
+            self.project, self.base_commit
+        ):
             return self
         return BaseTree(self.project, self.package, user_commit)
 
@@ -342,7 +348,7 @@ class BaseTree:
         """Return the baseline report of a root, from the cache unless `force` is set."""
         plan = replace(planned.plan, code=())
         planned = planned._replace(plan=plan)
-        tree = hash_code_tree(self.project, self.start)
+        tree = hash_code_tree(self.project, self.base_commit)
         key = hashlib.sha256(
             msgspec.json.encode(
                 [
@@ -350,7 +356,7 @@ class BaseTree:
                     tree,
                     plan,
                     os.environ.get("PATH", ""),
-                    *self._list_environment(self.start),
+                    *self._list_environment(self.base_commit),
                 ]
             )
         ).hexdigest()
@@ -392,28 +398,28 @@ class BaseTree:
                 report = read_json(self.project.document_store.get(digest), BaselineReport)
 
         if report is not None and (not report.is_cached or self._is_setup_cached(planned.plan)):
-            return replace(report, commit=self.start)
+            return replace(report, commit=self.base_commit)
         if report is not None or not self._has_usable_setup(planned.plan):
             return None
 
         purposes = get_requested_purposes(planned.plan)
-        results = self.find_known_checks(self.start, planned.plan).find(purposes)
+        results = self.find_known_checks(self.base_commit, planned.plan).find(purposes)
         checks = list_known_checks(planned.plan, purposes, results, None)
         if checks is None:
             return None
 
-        notes = self._list_incomplete_submodules(self.start)
-        return _build_report(self.start, planned, None, tuple(checks), None, notes)
+        notes = self._list_incomplete_submodules(self.base_commit)
+        return _build_report(self.base_commit, planned, None, tuple(checks), None, notes)
 
     def _has_usable_setup(self, plan: CommandPlan) -> bool:
         """Return True if the plan needs no setup, or its result is in the cache."""
         if not plan.setups and not plan.commands.get(Purpose.SETUP, "").strip():
             return True
-        slot = self.find_setup_place(self.start, plan)
+        slot = self.find_setup_place(self.base_commit, plan)
         return slot is not None and self.cache.find_entry(slot.key) is not None
 
     def _is_setup_cached(self, plan: CommandPlan) -> bool:
-        slot = self.find_setup_place(self.start, plan)
+        slot = self.find_setup_place(self.base_commit, plan)
         return slot is not None and slot.may_fill and self.cache.find_entry(slot.key) is not None
 
     def _make_report(
@@ -421,23 +427,23 @@ class BaseTree:
     ) -> BaselineReport:
         """Run setup and checks on an export of the base, and store the report."""
         name = room.name.removeprefix("base-")
-        logs = self.project.location.data_folder / "checks" / f"{self.start[:12]}-{name}"
+        logs = self.project.location.data_folder / "checks" / f"{self.base_commit[:12]}-{name}"
         for folder in (room, logs):
             if folder.exists():
                 remove_tree(folder)
 
             folder.mkdir(parents=True, mode=0o700)
 
-        export_for_checks(self.project, self.start, room / "tree")
+        export_for_checks(self.project, self.base_commit, room / "tree")
         runner = make_runner(self.project, room / "job", "base", on_command)
         purposes = get_requested_purposes(planned.plan)
-        known = self.find_known_checks(self.start, planned.plan)
+        known = self.find_known_checks(self.base_commit, planned.plan)
         plan_runner = PlanRunner(
             planned.plan,
             room / "tree",
             runner,
-            self.find_setup_place(self.start, planned.plan),
-            is_user_tree=self.start == self.user_commit,
+            self.find_setup_place(self.base_commit, planned.plan),
+            is_user_tree=self.base_commit == self.user_commit,
             logs=logs,
             known_results={} if force else known.find(purposes),
             reports=room / "reports",
@@ -451,12 +457,12 @@ class BaseTree:
         Quarantine(self.project).add(test for check in checks for test in check.flaky)
         remove_tree(room)
         report = _build_report(
-            self.start,
+            self.base_commit,
             planned,
             plan_runner.setup_result,
             tuple(checks),
             logs,
-            self._list_incomplete_submodules(self.start),
+            self._list_incomplete_submodules(self.base_commit),
         )
 
         return replace(report, is_cached=self._is_setup_cached(planned.plan))

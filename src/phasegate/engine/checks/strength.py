@@ -84,7 +84,7 @@ class StrengthMeasurement(NamedTuple):
     package: WorkPackage
     # The package's document, as loaded with the plan
     document: str
-    start: str
+    base_commit: str
     commit: str
     roots: Sequence[RootPlan]
     folder: Path
@@ -119,7 +119,7 @@ class StrengthMeasurement(NamedTuple):
 
     def _complete(self, report: StrengthReport) -> StrengthReport:
         return replace(
-            report, base=self.start, commit=self.commit, accepted=dict(self.accepted.findings)
+            report, base=self.base_commit, commit=self.commit, accepted=dict(self.accepted.findings)
         )
 
     @property
@@ -131,7 +131,7 @@ class StrengthMeasurement(NamedTuple):
         place = self.project.repository.place()
         parts = [
             _VERSION,
-            resolve_tree(place, self.start),
+            resolve_tree(place, self.base_commit),
             resolve_tree(place, self.commit),
             [root.plan for root in self.roots],
             self._settings,
@@ -160,7 +160,7 @@ class StrengthMeasurement(NamedTuple):
     ) -> list[StrengthFinding]:
         """Ask about changed scripts that the test command of a root runs."""
         prefix = f"{root.plan.root}/" if root.plan.root else ""
-        blobs = list_blobs(self.project.repository, self.start)
+        blobs = list_blobs(self.project.repository, self.base_commit)
         ids = [blobs[prefix + name] for name in TASK_FILES if prefix + name in blobs]
         texts = read_blobs(self.project.repository.place(), ids).values()
         found = find_rewritten_scripts(
@@ -236,7 +236,7 @@ class StrengthMeasurement(NamedTuple):
     def _list_test_files(self) -> list[str]:
         """Return the test files of the base and of the work."""
         repository = self.project.repository
-        paths = {**list_blobs(repository, self.start), **list_blobs(repository, self.commit)}
+        paths = {**list_blobs(repository, self.base_commit), **list_blobs(repository, self.commit)}
         features = f"{self.project.config.paths.features}/"
         return [
             path
@@ -250,7 +250,7 @@ class StrengthMeasurement(NamedTuple):
         features = f"{self.project.config.paths.features}/"
         changes = [
             change
-            for change in diff_trees(place, self.start, self.commit)
+            for change in diff_trees(place, self.base_commit, self.commit)
             if not change.path.startswith(features)
             and all(one.mode not in _LINK_MODES for one in (change.old, change.new) if one)
         ][:_MAX_FILES]

@@ -190,18 +190,20 @@ def build_comparison_job(
     agent: NamedAgent,
     job: str,
     folder: Path,
-    start: str,
+    base_commit: str,
     user_message: str = "",
 ) -> JobAssignment:
     """Build a job that compares attempts at a package without revealing their authors.
 
-    `user_message`: what the user said to all agents of the feature.
+    `folder`: the review copy of `base_commit`, into which the caller exported the candidates; the
+    document of the package is written there. `user_message`: what the user said to all agents of
+    the feature.
     """
     place_file(folder, workspace.document_name, workspace.document)
     letters = ", ".join(run.contest.candidates)
     pieces = (
         *_decision_piece(user_message),
-        *_comparison_pieces(workspace, run, start, folder),
+        *_comparison_pieces(workspace, run, base_commit, folder),
     )
     values = {
         **_package_template_values(workspace, run, request, None, pieces),
@@ -224,19 +226,19 @@ def build_comparison_job(
         package_document=folder / workspace.document_name,
         instructions=render_instructions("compare", values),
         pieces=pieces,
-        paths=tree_paths(workspace.project, workspace.blobs_of(start)),
+        paths=tree_paths(workspace.project, workspace.blobs_of(base_commit)),
         focus=workspace.package.file_scope,
     )
 
 
 def _comparison_pieces(
-    workspace: PackageWorkspace, run: PackageRun, start: str, folder: Path
+    workspace: PackageWorkspace, run: PackageRun, base_commit: str, folder: Path
 ) -> Iterator[ContextPiece]:
     """Yield the context for comparing attempts: documents, diffs and evidence."""
-    tasks = read_package_tasks(workspace, start)
+    tasks = read_package_tasks(workspace, base_commit)
     yield core_piece(workspace, tasks, workspace.package.file_scope, {}, is_review=True)
     documents = read_context_documents(
-        workspace.project, workspace.package.feature_slug, start, folder
+        workspace.project, workspace.package.feature_slug, base_commit, folder
     )
     need = find_need("review", workspace.phase)
     yield from document_pieces(need, workspace.package, tasks, documents)
@@ -244,7 +246,7 @@ def _comparison_pieces(
     for name, attempt in run.contest.candidates.items():
         assert attempt.harvested is not None
         assert attempt.validated is not None
-        diff = diff_commits(workspace.project.repository, start, attempt.harvested.commit)
+        diff = diff_commits(workspace.project.repository, base_commit, attempt.harvested.commit)
         yield ContextPiece(PieceKind.REVISED, f"change-{name}.diff", diff)
         evidence = workspace.project.document_store.get(attempt.validated.evidence).decode()
         yield ContextPiece(PieceKind.REVISED, f"evidence-{name}.md", evidence)
@@ -666,7 +668,7 @@ def _phase_recheck_pieces(
 
     code, documents = list_changed_files(branch, before, commit)
     paths = code if request.role == "review" else documents
-    since = diff_commits(branch.project.repository, before, commit, paths) if paths else ""
+    since = diff_commits(branch.project.repository, before, commit, paths)
     yield from _replies_piece(replies)
     if since:
         yield ContextPiece(PieceKind.REVISED, SINCE_ROUND_NAME, since)

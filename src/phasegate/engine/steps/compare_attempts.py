@@ -86,8 +86,8 @@ def assign_comparison(
     `user_message`: what the user said to all agents of the feature.
     """
     project = workspace.project
-    start = workspace.for_attempt(request.candidates[0]).base_commit()
-    folder = copy_for_review(project, workspace.name, start)
+    base_commit = workspace.for_attempt(request.candidates[0]).base_commit()
+    folder = copy_for_review(project, workspace.name, base_commit)
     commits = {
         name: attempt.harvested.commit
         for name, attempt in run.contest.candidates.items()
@@ -103,7 +103,7 @@ def assign_comparison(
         agent=agent,
         job=job,
         folder=folder,
-        start=start,
+        base_commit=base_commit,
         user_message=user_message,
     )
 

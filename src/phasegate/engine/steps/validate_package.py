@@ -190,7 +190,7 @@ def _find_false_claims(
     facts = ObservedFacts(
         commits=_agent_commits(workspace, one.agent_index) if one.said.commits else (),
         checkout=checker.tree,
-        base_paths=workspace.blobs_of(checker.start),
+        base_paths=workspace.blobs_of(checker.base_commit),
         duration_s=one.duration_s,
         evidence=evidence,
     )
