@@ -373,18 +373,18 @@ def _copy_stream(source: socket.socket, target: socket.socket) -> None:
 def _relay_both_ways(
     client: socket.socket, upstream: socket.socket, response_filter: ResponseFilter | None
 ) -> None:
-    """Copy both directions in one thread, since a TLS connection must not be used by two.
+    """Copy both directions in one thread, since a TLS connection must not be used by two threads.
 
-    Returns when the response ends. A response that cannot be searched for keys is cut.
+    Return when the response ends. A response that cannot be searched for keys is cut.
     """
-    waiting = [client, upstream]
+    open_sources = [client, upstream]
 
     while True:
         has_decrypted_data = isinstance(upstream, ssl.SSLSocket) and upstream.pending() > 0
         if has_decrypted_data:
             ready = [upstream]
         else:
-            ready = select.select(waiting, [], [])[0]
+            ready = select.select(open_sources, [], [])[0]
 
         for source in ready:
             data = source.recv(_CHUNK_BYTES)
@@ -394,7 +394,7 @@ def _relay_both_ways(
             elif data:
                 upstream.sendall(data)
             else:
-                waiting.remove(client)
+                open_sources.remove(client)
 
 
 def _pass_response(

@@ -123,6 +123,7 @@ def _query_store(location: Location, query: Callable[[StoreReader], list[T]]) ->
 
 
 def _parse_entries(trail: bytes | Path) -> list[EntryFields]:
+    """Parse all entries of a trail, which is given as its content or as the path of its file."""
     if isinstance(trail, bytes):
         content = trail
     else:
@@ -140,6 +141,7 @@ def parse_entry(line: bytes) -> EntryFields:
 
 
 def _summarize_trail(key: TrailKey, trail: bytes | Path, row: JobRow | None) -> TrailSummary:
+    """Summarize a trail: number of entries, first and last time, last action and the job's work."""
     entries = _parse_entries(trail)
     if entries:
         first, last = (entries[0], entries[-1])

@@ -182,7 +182,7 @@ class AcpOutputParser:
         self._first_output_timer = first_output_timer
         self._parts: list[str] = []
         self._length = 0
-        self._blockers: list[str] = []
+        self._earlier_blockers: list[str] = []
         self._usage = Usage()
         self._unreadable_updates = 0
         self._lost_text = False
@@ -231,7 +231,8 @@ class AcpOutputParser:
 
     def _add_text(self, line: AcpText) -> AgentEvent:
         if line.begins:
-            self._blockers = [*self._blockers, *find_blockers("".join(self._parts))][:MAX_BLOCKERS]
+            found = find_blockers("".join(self._parts))
+            self._earlier_blockers = [*self._earlier_blockers, *found][:MAX_BLOCKERS]
             self._parts = []
             self._length = 0
 
@@ -255,7 +256,11 @@ class AcpOutputParser:
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
-        """Build the report of the run, with a remark on unreadable updates."""
+        """Report how the session ended, the last message as the answer, and the usage.
+
+        The report also says whether text was lost, how many updates could not be read, and which
+        blockers earlier messages named.
+        """
         self._first_output_timer.cancel()
         if self._first_output_timer.is_silent(finished):
             report = self._first_output_timer.build_report(finished)
@@ -275,7 +280,7 @@ class AcpOutputParser:
             usage=self._usage,
             truncated=too_long or self._lost_text,
             remark=remark,
-            blockers=tuple(self._blockers),
+            blockers=tuple(self._earlier_blockers),
         )
 
 

@@ -111,9 +111,7 @@ def fit_context(
 ) -> FittedContext:
     """Fit the pieces into the limit by priority; `marker` is inserted where one is cut.
 
-    Without a limit, or if all fit, all are included. Otherwise volatile pieces come first, and the
-    others share the rest of the room, or three quarters of all of it if that is less: so they are
-    cut in the same place in the next round, and prompt caches still hit.
+    Without a limit, or if all fit, all are included. Otherwise they compete by priority.
     """
     costs = [estimate_item_tokens(piece.item) for piece in pieces]
 
@@ -132,20 +130,25 @@ def fit_context(
 def _fit_by_priority(
     pieces: Sequence[ContextPiece], costs: Sequence[int], available: int, marker: str
 ) -> list[_KeptPiece]:
-    """Place volatile pieces first, then the stable ones in the remaining space."""
+    """Place the volatile pieces first. The stable ones get the rest, but at most three quarters of
+    `available` if there are volatile ones.
+
+    An unused part of the reserve stays empty, so that the stable pieces are cut at the same place
+    in every round and prompt caches hit.
+    """
     ranked = sorted(
         range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index)
     )
     volatile = [index for index in ranked if pieces[index].kind.value.is_volatile]
     stable = [index for index in ranked if not pieces[index].kind.value.is_volatile]
-    first = _place_pieces(pieces, costs, volatile, available, marker)
-    used = sum(kept.tokens for kept in first)
+    kept_volatile = _place_pieces(pieces, costs, volatile, available, marker)
+    used = sum(kept.tokens for kept in kept_volatile)
     if volatile:
         reserved = max(used, available // RESERVE_DIVISOR)
     else:
         reserved = 0
 
-    return first + _place_pieces(pieces, costs, stable, available - reserved, marker)
+    return kept_volatile + _place_pieces(pieces, costs, stable, available - reserved, marker)
 
 
 def _place_pieces(

@@ -1,4 +1,7 @@
-"""Spending of agents and its hard caps: no job is started once a cap is reached."""
+"""Spending of agents and its hard caps: no job is started once a cap is reached.
+
+`engine/jobs/admission.py` applies the caps before each job.
+"""
 
 from __future__ import annotations
 

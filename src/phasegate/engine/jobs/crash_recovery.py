@@ -1,4 +1,7 @@
-"""Close the jobs that a crashed run left open, and save their work; then the run can continue."""
+"""Close the jobs that a crashed run left open, and save their work.
+
+The callers in `engine/drive` continue the run: they decide the next step from the journal.
+"""
 
 from __future__ import annotations
 

@@ -66,15 +66,18 @@ def _is_wanted_document(need: RoleNeed, part: str, piece: ContextPiece) -> bool:
     return name == REQUEST_NAME or need.gives_document(name)
 
 
-def limit_piece(piece: ContextPiece, room: int) -> ContextPiece | None:
-    """Cut a piece at the end of a line; None if nothing useful would be left."""
+def limit_piece(piece: ContextPiece, max_characters: int) -> ContextPiece | None:
+    """Cut a piece at the end of a line, or return None if nothing useful would be left.
+
+    The marker for the cut is not counted.
+    """
     text = piece.content
-    if len(text) <= room:
+    if len(text) <= max_characters:
         return piece
-    if room < _MIN_ROOM_CHARACTERS:
+    if max_characters < _MIN_ROOM_CHARACTERS:
         return None
 
-    head = text[: text.rfind("\n", 0, room) + 1 or room]
+    head = text[: text.rfind("\n", 0, max_characters) + 1 or max_characters]
     marker = load_phrases().cut.format(
         line=head.count("\n"),
         shown=len(head.encode("utf-8", "replace")),

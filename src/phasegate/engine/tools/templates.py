@@ -77,7 +77,10 @@ class TemplateFolder:
     def eject_templates(
         self, agent: str | None, phase: str | None, *, force: bool
     ) -> dict[Path, bool]:
-        """Copy shipped templates into the project. Return whether each path was written."""
+        """Copy the shipped template of an agent and a phase into the project, or all of them.
+
+        Return whether each path was written: an existing file is replaced only with `force`.
+        """
         root = SHIPPED_FOLDER.parent.parent
         if agent and phase:
             chosen = [find_template(resolve_template_prefix(agent), phase, root=root)]
@@ -104,7 +107,10 @@ def describe_template(path: Path) -> SystemTemplateMetadata:
 
 
 def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
-    """Yield the template files; raise for paths that the user named and are missing."""
+    """Yield the template files.
+
+    Raise ConfigError for a path that the user named and that is missing or has no templates.
+    """
     for path in paths:
         if path.is_dir():
             files = [*list_markdown_files(path)]

@@ -228,7 +228,7 @@ def _read_documents(project: Project, slug: str, commits: Iterable[str]) -> Feat
         }
 
         if SPEC_FILE in documents:
-            return _read_from_blobs(
+            return _read_documents_from_blobs(
                 project,
                 slug,
                 {path: blob for path, blob in documents.items() if is_feature_document(path)},
@@ -237,12 +237,15 @@ def _read_documents(project: Project, slug: str, commits: Iterable[str]) -> Feat
     return read_feature(project.features_folder / slug)
 
 
-def _read_from_blobs(project: Project, slug: str, wanted: Mapping[str, str]) -> FeatureDocuments:
-    contents = read_blobs(project.repository.place(), wanted.values())
+def _read_documents_from_blobs(
+    project: Project, slug: str, blobs_by_path: Mapping[str, str]
+) -> FeatureDocuments:
+    """Read the documents of a commit with the reader of the user's files, which needs a folder."""
+    contents = read_blobs(project.repository.place(), blobs_by_path.values())
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / slug
         (folder / "tasks").mkdir(parents=True)
-        for path, blob in wanted.items():
+        for path, blob in blobs_by_path.items():
             (folder / path).write_bytes(contents[blob])
         return read_feature(folder)
 

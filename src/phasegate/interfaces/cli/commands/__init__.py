@@ -10,7 +10,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent-file": (
         "agent_file",
         "agent_file",
-        "List, copy or update agent files and their prompt sections.",
+        "List, copy, update or check agent files and their prompt sections.",
     ),
     "agents": (
         "agents",

@@ -24,7 +24,7 @@ paths_argument = click.argument(
 
 @click.group("agent-file", cls=Group)
 def agent_file() -> None:
-    """List, copy or update agent files and their prompt sections.
+    """List, copy, update or check agent files and their prompt sections.
 
     An agent file is a Markdown prompt for one agent. Its prompt section tells the agent which next
     steps to suggest when it has finished.
