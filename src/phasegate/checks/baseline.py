@@ -1,4 +1,4 @@
-"""Record what failed before the work began, to distinguish old failures from new ones.
+"""Record the failures that existed before the work began, to distinguish them from new ones.
 
 Tests are compared by name, linter and compiler findings line by line. An old failure is not the
 agent's fault: it is listed in the evidence, but does not reject the work. With
@@ -93,9 +93,9 @@ def _normalize_line(line: str, checkout: str) -> str:
 def compare_with_baseline(
     check: CheckResult, baseline: Baseline | None, *, tolerate_old_failures: bool = False
 ) -> CheckResult:
-    """Add notes to a check that list the failures that existed before the work began.
+    """Add notes to a check about the failures that existed before the work began.
 
-    With `tolerate_old_failures`, a check that failed in the same way before no longer rejects the
+    With `tolerate_old_failures`, a check that failed in the same way before does not reject the
     work.
     """
     if baseline is None:

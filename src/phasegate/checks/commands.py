@@ -521,8 +521,7 @@ class PlanRunner:
     def _find_test_problem(
         self, line: str, ran: CommandResult, tests: TestRun | None
     ) -> tuple[str, str] | None:
-        """Return what is wrong with a test run, and the remedy; None if it proves that tests
-        passed.
+        """Return the problem of a test run and its remedy, or None if it proves that tests passed.
 
         The exit status is examined first, then the output.
         """

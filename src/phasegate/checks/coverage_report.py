@@ -43,9 +43,7 @@ class CoverageCounts(NamedTuple):
 
 
 def read_coverage(path: Path) -> CoverageCounts:
-    """Parse a coverage report. The format is detected from the content, not the
-    name.
-    """
+    """Parse a coverage report. Its format is detected from the content."""
     data = read_report(path)
     try:
         counted = _find_parser(data)(data)

@@ -89,7 +89,7 @@ def _find_false_commits(
 
 
 def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
-    """Return what is wrong with a claimed commit; empty if it matches.
+    """Return the mismatch of a claimed commit, or an empty text if it matches.
 
     An abbreviated id is accepted if it is unambiguous.
     """

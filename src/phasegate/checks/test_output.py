@@ -1,4 +1,4 @@
-"""Parse what a test runner reports: how many tests it ran, and which failed.
+"""Parse the output of test runners: the number of tests, and the failed ones.
 
 The output is matched against the exact format of each runner. Some print one summary at the end
 (`last`), others one per part (`all`). Skipped tests do not count as run.
@@ -47,9 +47,9 @@ class TestRun(msgspec.Struct, frozen=True):
 
 
 def parse_test_output(output: str) -> TestRun | None:
-    """Sum up the results of all test runners in this output.
+    """Sum up the results of all test runners in the output.
 
-    Return None if no known runner is recognized: then nothing proves that tests ran.
+    Return None if it has no results of a known runner: nothing proves that tests ran.
     """
     # Very long output: summaries are at the end
     if len(output) > 2 * MAX_SCANNED_CHARS:

@@ -1,4 +1,4 @@
-"""Run test commands with our own reporter, and read what it reported.
+"""Run test commands with our own reporter, and read its results.
 
 A test file is a program of the agent and can print anything, also the summary of a runner. Our
 reporter runs inside of the runner and writes each result to a file outside of the checkout. A run

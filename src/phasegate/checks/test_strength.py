@@ -123,7 +123,7 @@ class _VariantRun(NamedTuple):
 
 
 class StrengthRunner:
-    """Runs the tests of one root over other trees, in a checkout of the work."""
+    """Runs the tests of one root on variants of the work, in a checkout of it."""
 
     def __init__(self, inputs: StrengthInputs, runner: PlanRunner) -> None:
         self._inputs = inputs
@@ -296,7 +296,7 @@ class StrengthRunner:
     # --- the base's and the work's tests over altered code
 
     def _probe_rewritten_tests(self) -> None:
-        """Alter code that rewritten tests are about: they have to notice what they did before."""
+        """Mutate the code under rewritten tests: they must still detect all that the old ones did."""
         old_run = self._old_tests
         changed = [one.decode() for one in self._tests if one.old is not None]
         words = list_rewritten_words(changed)
@@ -332,7 +332,7 @@ class StrengthRunner:
         return min(count, max(0, int(self._remaining_s / 2 / (2.6 * self._slowest_s))))
 
     def _ask_about_uncompared(self, changed: Sequence[ChangedText], compared: set[str]) -> None:
-        """Ask about rewritten tests that no probe was noticed by before the time limit."""
+        """Add a question about rewritten tests that detected no mutation in time."""
         kept = {block.text for blocks in self._sources.new.values() for block in blocks}
         rewritten = {
             test

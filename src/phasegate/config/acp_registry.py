@@ -133,7 +133,7 @@ def load_acp_agents(environ: Mapping[str, str]) -> dict[str, HarnessRow]:
 
 
 def resolve_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
-    """Find the row of an agent's program: by its harness, or in the registry for an ACP agent."""
+    """Return the row of an agent's program, or of the registered ACP agent that it starts."""
     row = find_harness_row(kind, command)
     if row is not None or kind != ACP or not command:
         return row

@@ -262,7 +262,7 @@ def _convert_value(setting: RawSetting) -> object:
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe what is wrong with a value, in the terms of the reference documentation."""
+    """Describe an invalid value in the terms of the reference documentation."""
     if isinstance(error, UnicodeEncodeError):
         return "not valid UTF-8"
 

@@ -40,7 +40,7 @@ _MAX_FILES = 1_000
 def find_trust(
     root: Path, settings: Iterable[tuple[Key, object]], environ: Mapping[str, str]
 ) -> Trust:
-    """Return what needs trust in a repository, and what the user has accepted."""
+    """Return the settings of a repository that need trust, and those that the user has accepted."""
     entries = [*settings]
     parts = (*group_settings(entries), *_find_file_parts(str(root), dict(entries)))
     wanted = environ.get(TRUST_VARIABLE, "")

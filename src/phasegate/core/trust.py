@@ -1,4 +1,4 @@
-"""Decide which settings of a repository need the user's trust, and describe what they ask for.
+"""Decide which settings of a repository need the user's trust, and describe them.
 
 A cloned repository brings its own `phasegate.toml`. Settings that name programs, hosts, variables,
 or that weaken the sandbox, are used only after the user has accepted them. The rest is harmless:
@@ -232,7 +232,7 @@ def drop_references(
 def describe_parts(
     parts: Iterable[TrustPart], commands: Iterable[tuple[Key, object]] = ()
 ) -> dict[str, list[str]]:
-    """Return what the parts ask for, by kind: programs, hosts, variables, sandbox, other, files.
+    """Return the requests of the parts by kind: programs, hosts, variables, sandbox, other, files.
 
     `commands` are those of `[checks]`. Nothing is shortened: a user accepts what is shown.
     """

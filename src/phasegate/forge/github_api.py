@@ -165,9 +165,10 @@ class GitHubCompatible:
         return to_pull(self._api.decode(answer, PullPayload))
 
     def add_labels_and_reviewers(self, pull: PullRequest, spec: PullSpec) -> Sequence[str]:
-        """Add missing labels and reviewers; an account that cannot review is a problem, no error.
+        """Add missing labels and reviewers; return a problem for each one that the forge refuses.
 
-        Reviewers are requested one by one: one unknown account would refuse all of them.
+        Reviewers are requested one by one: a request with one unknown account is refused as a
+        whole.
         """
         problems: list[str] = []
         missing_labels = [name for name in spec.labels if name not in pull.labels]
@@ -299,7 +300,7 @@ def make_check(name: str, state: str) -> Check:
 
 
 def add_combined_state(checks: Sequence[Check], state: str) -> Sequence[Check]:
-    """Add the forge's own summary of all statuses if it is red and no check shows that."""
+    """Add the forge's combined status as a failed check if it is red and no single check is."""
     is_red = any(check.state is CheckState.FAILED for check in checks)
     if state in _FAILED_STATES and not is_red:
         return (*checks, Check("combined status", CheckState.FAILED))

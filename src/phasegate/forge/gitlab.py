@@ -503,7 +503,7 @@ def _parse_time_s(text: str) -> float | None:
 
 
 def _find_approval_time(user: int, system_notes: Sequence[_GitLabNote]) -> str:
-    """Return when a user approved last, by the system notes; "" if they do not tell."""
+    """Return the time of a user's last approval from the system notes, or "" if they show none."""
     own = [note for note in system_notes if note.author.id == user]
     decisive = [note for note in own if note.body in (_APPROVED_NOTE, _UNAPPROVED_NOTE)]
     last = max(decisive, key=lambda note: note.id, default=None)

@@ -64,7 +64,7 @@ def find_phase_file(phase: str) -> ShippedAgentFile | None:
 
 
 def check_agent_file(text: str, name: str) -> AgentFileCheck:
-    """Insert the expected section into an agent file, and report what was missing or stale."""
+    """Insert the expected section into an agent file, and report missing or stale parts."""
     section = build_expected_section(read_agent_file(text), name)
     file = read_agent_file(text, section)
     return AgentFileCheck(insert_section(file, section), find_section_problems(file, section))

@@ -148,7 +148,7 @@ def _find_failed_isolation(level: SandboxLevel, outcome: JobOutcome) -> str:
 
 
 def _find_gaps(level: SandboxLevel) -> tuple[str, ...]:
-    """Return what a sandbox level cannot prevent on this machine."""
+    """Return the protections that a sandbox level lacks on this machine."""
     gaps = []
     landlock_version = syscalls.get_landlock_version()
     if landlock_version == 0:

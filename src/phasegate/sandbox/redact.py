@@ -170,7 +170,7 @@ class Redactor:
         return len(text)
 
     def _find_partial_split_secret(self, text: bytes) -> int:
-        """Do the same as `_find_partial_secret` for secrets that may continue after noise.
+        """Return the first position from which the rest may be a secret that is split by noise.
 
         Matches of a few bytes are ignored: they would delay too many lines.
         """

@@ -78,7 +78,7 @@ class ResponseFilter:
         return seen + self._redactor.feed(body)
 
     def flush(self) -> bytes:
-        """Return what was held back; call it at the end of the connection."""
+        """Return the buffered rest; call it at the end of the connection."""
         return self._redactor.flush()
 
     def _read_head(self, head: bytes) -> bytes:

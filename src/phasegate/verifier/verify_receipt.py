@@ -44,7 +44,7 @@ _COUNTS = (
 
 
 class Invalid(Exception):
-    """The receipt does not match; the message says what differs."""
+    """The receipt does not match; the message names the difference."""
 
 
 def demand(condition: object, problem: str) -> None:

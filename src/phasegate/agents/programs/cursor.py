@@ -68,7 +68,7 @@ class _CursorParser(ClaudeStreamParser):
         ]
 
     def _parse_claude_line(self, text: str) -> Iterable[AgentEvent]:
-        """Parse a line and stop the program after its result: it is known not to exit then."""
+        """Parse a line, and stop the program after its result: it may not exit by itself."""
         events = [*super().parse_line(text)]
         if any(event.kind is EventKind.END for event in events):
             self._state.stop()

@@ -95,7 +95,7 @@ def send_request(spool: str, arguments: list[str]) -> dict[str, object] | None:
 def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
     """Ask a question and poll for its answer with exponential back-off.
 
-    Without an answer in time, return what to do instead.
+    Without an answer in time, return an instruction to continue without it.
     """
     first = send_request(spool, ["ask", *(word for word in arguments if word != "--no-wait")])
     if first is None or first.get("exit_status") != 0:

@@ -65,14 +65,14 @@ def list_hex_forms(value: bytes) -> tuple[bytes, bytes]:
 
 
 def strip_noise(text: bytes) -> bytes:
-    """Remove what may split a secret: white space, also escaped, and punctuation."""
+    """Remove characters that may split a secret: white space, escaped or not, and punctuation."""
     if b"\\" in text:
         text = _ESCAPED_SPACE.sub(b"", text)
     return text.translate(None, NOISE)
 
 
 def strip_hex_noise(text: bytes) -> bytes:
-    """Remove what may split hexadecimal digits; the digits become lower case."""
+    """Remove characters that may split hexadecimal digits, and lower the case of the digits."""
     text = text.lower()
     if any(prefix in text for prefix in (b"0x", b"\\x", b"\\u00", b"#x")):
         text = _HEX_PREFIX.sub(b"", text)

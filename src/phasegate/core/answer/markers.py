@@ -77,9 +77,9 @@ def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
 
 
 def _reject_assembled_markers(scan: ScanResult, stripped: StrippedText) -> ScanResult:
-    """Turn markers that only exist because escape sequences were stripped into stray ones.
+    """Mark as stray the markers that exist only because escape sequences were stripped.
 
-    Kept are markers that were complete before.
+    Markers that were complete before are kept.
     """
     whole = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.marked))
     now = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.text))
@@ -101,7 +101,7 @@ def _reject_assembled_markers(scan: ScanResult, stripped: StrippedText) -> ScanR
 def _find_unquoted_result(text: str, scan: ScanResult) -> _ResultSearch:
     """Find the last valid result that is unquoted or in a code fence for JSON.
 
-    Without a valid one, return what is wrong with the last candidate.
+    Without a valid one, return the problem of the last candidate.
     """
     error = None
     if "{" in text:

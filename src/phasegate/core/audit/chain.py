@@ -126,7 +126,7 @@ def find_first_break(
 
 
 def _find_bad_link(count: int, previous: str, link: ChainLink) -> ChainBreak | None:
-    """Return what is wrong with one link of the chain; None if it is valid."""
+    """Return the problem of one link of the chain, or None if it is valid."""
     position = link.entry.position
     if position > count:
         return ChainBreak(count, f"is missing: entry {position} follows entry {count - 1}")

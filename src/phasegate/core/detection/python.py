@@ -1,7 +1,7 @@
-"""Detect how a Python project is set up and checked: setup candidates in order, with reasons.
+"""Detect the setup and check commands of a Python project, as candidates with reasons.
 
 Lock files come first, then declared test requirements. A candidate after which no test is collected
-has failed, and the next one is tried; the caller does that, because it can run commands.
+has failed. The caller, which can run commands, then tries the next one.
 """
 
 from __future__ import annotations

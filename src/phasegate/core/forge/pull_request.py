@@ -154,7 +154,7 @@ def decide_pull_step(
     progress: PullProgress,
     rules: PullRules,
 ) -> PullDecision:
-    """Decide what to do about a pull request whose head must be the commit that we pushed."""
+    """Decide the next step for a pull request whose head must be the commit that we pushed."""
     pull = snapshot.pull
     if pull.state is PullState.MERGED:
         return PullDecision(PullStep.MERGED, pull.merge_commit)

@@ -439,7 +439,7 @@ def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
 
 
 def _select_objections(feature: Feature) -> str:
-    """Return what the round's critic or reviewer found; empty if its text only approves."""
+    """Return the report of the round's critic or reviewer, or an empty text if it only approves."""
     is_approval = feature.verdict is Verdict.PASS and not find_minor_findings(feature.report)
     if is_approval and feature.phase.work is not PhaseWork.COMMANDS:
         return ""

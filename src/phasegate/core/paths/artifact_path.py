@@ -55,7 +55,7 @@ def find_artifact_path_problem(path: str) -> str:
 
 
 def _find_portability_problem(part: str) -> str:
-    """Return what another operating system would object to in a name."""
+    """Return the reason why a name is invalid on another operating system."""
     if part.endswith("."):
         return "has a part that ends with a dot"
     if _DEVICE.fullmatch(part):

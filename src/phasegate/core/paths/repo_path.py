@@ -28,7 +28,7 @@ def find_path_problem(path: str) -> str | None:
 
 
 def _find_segment_problem(path: str) -> str | None:
-    """Return what is wrong with a part of the path; None if all are safe."""
+    """Return the problem of an unsafe part of the path, or None if all parts are safe."""
     segments = path.split("/")
     if any(segment in ("", ".", "..") for segment in segments):
         return "contains an empty, `.` or `..` part"

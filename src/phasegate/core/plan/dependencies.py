@@ -42,7 +42,7 @@ def find_plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, P
 
 
 def compute_dependencies(packages: Sequence[WorkPackage]) -> DependencyMap:
-    """Return what each package waits for: explicit dependencies and earlier overlapping packages.
+    """Return the dependencies of each package: explicit ones and earlier overlapping packages.
 
     Of two packages with overlapping scopes, the later one waits: later by explicit order, then by
     number, so that an overlap never creates a cycle. The packages must be valid.

@@ -1,4 +1,4 @@
-"""Trace each requirement to its packages, commits and tests, and report what is missing."""
+"""Trace each requirement to its packages, commits and tests, and report missing ones."""
 
 from __future__ import annotations
 

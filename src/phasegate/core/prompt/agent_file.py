@@ -152,7 +152,7 @@ def insert_section(file: AgentFile, section: PromptSection) -> str:
 
 
 def find_section_problems(file: AgentFile, section: PromptSection) -> list[str]:
-    """Return what is wrong, one phrase each; empty if nothing is.
+    """Return the problems of a prompt section, one phrase each.
 
     A section can be missing, stale, misplaced, repeated or foreign.
     """

@@ -1,4 +1,4 @@
-"""Decide what a role gets in its prompt: which parts, which documents, and how large."""
+"""Decide the content of a role's prompt: its parts, its documents, and their size."""
 
 from __future__ import annotations
 

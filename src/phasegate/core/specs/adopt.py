@@ -1,4 +1,4 @@
-"""Draft requirements for existing code from the tests that already show what it does."""
+"""Draft requirements for existing code from the tests that show its behavior."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def find_restatements(text: str, specs: Mapping[str, CapabilitySpec]) -> Iterato
 
 
 def _repeats(old: CurrentRequirement, delta: Delta) -> bool:
-    """Return whether a text says what a current requirement says, or only names it."""
+    """Return whether a text repeats a current requirement, or only names it."""
     new = delta.requirement
     if not new.scenarios:
         words = {collapse_whitespace(one) for one in ("", old.title, old.text)}

@@ -9,7 +9,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 class SpecFinding(NamedTuple):
-    """A finding about a requirement, at a line of a file."""
+    """A problem with a requirement, and the line of the file where it was found."""
 
     requirement: str
     path: str

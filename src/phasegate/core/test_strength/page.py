@@ -42,7 +42,7 @@ def render_strength(report: StrengthReport) -> str:
 
 
 def list_doubts(report: StrengthReport) -> list[str]:
-    """Return what a user should know before a merge, the worst first."""
+    """Return the doubts that a user should know before a merge, the worst first."""
     survivors = [mutant for mutant in report.mutants if not mutant.killed]
     unnoticed = [row.requirement for row in report.requirements if not row.bites]
 

@@ -79,7 +79,7 @@ def _list_finding_lines(check: CheckResult) -> Iterator[str]:
 
 
 def _list_command_facts(check: CheckResult) -> Iterator[str]:
-    """Yield what a check ran, which tests it counted and where its log is."""
+    """Yield the command of a check, the counted tests and the path of its log."""
     if check.argv:
         status = "" if check.exit_status is None else f", exit status {check.exit_status}"
         yield f"ran `{check.argv[-1]}`{status}"
@@ -99,7 +99,7 @@ def _format_counts(tests: TestRun) -> str:
 
 
 def _list_failure_lines(check: CheckResult) -> Iterator[str]:
-    """Yield what failed: the tests with their assertions, or else the output of the command."""
+    """Yield the failed tests with their assertions, or else the output of the command."""
     if check.failed_tests:
         yield "  Failed tests:"
         for test in check.failed_tests:

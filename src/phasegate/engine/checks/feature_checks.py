@@ -62,8 +62,9 @@ def run_phase_commands(
 def find_points_to_judge(
     evidence: Evidence, base_checks: Mapping[str, CheckResult]
 ) -> tuple[str, ...]:
-    """Return what a reviewer has to judge; nothing if the evidence is green and no worse than
-    the base.
+    """Return the points that a reviewer has to judge.
+
+    There are none if the evidence is green and no worse than the base.
 
     The user's own command lines, failures, tolerated failures, flaky tests, fewer or newly skipped
     tests and lower coverage are judged.

@@ -219,7 +219,7 @@ class StrengthMeasurement(NamedTuple):
         )
 
     def _collect_facts(self) -> PackagePlanFacts:
-        """Collect what the plan says about the tests of the package."""
+        """Collect the properties of the package that decide which tests it must have."""
         scope = self.package.build_scope()
         can_write_tests = (
             bool(self.package.deliverables.tests)

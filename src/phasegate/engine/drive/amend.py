@@ -52,7 +52,7 @@ class AmendmentImpact(msgspec.Struct, frozen=True):
 def compute_impact(
     project: Project, reader: RecordReader, slug: str, id_: str, text: str
 ) -> AmendmentImpact:
-    """Return what the amendment of a requirement concerns; nothing is changed."""
+    """Return the tasks, packages, commits and tests that an amendment affects."""
     branch = FeatureBranch(project, slug)
     amended = _amend_document(branch, _read_revision(branch, reader, id_), id_, text)
     documents = branch.read_documents(branch.list_documents())

@@ -332,7 +332,7 @@ def _record_order(journal: FeatureJournal, event: AnyFeatureEvent) -> Feature:
 
 
 def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
-    """Return the phases and the noun of a workflow type."""
+    """Return the phases of a workflow type, and its noun if the project defines the type."""
     own = project.config.workflows.get(type_)
     if own is not None:
         return own.phases, own.noun

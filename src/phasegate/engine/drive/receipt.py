@@ -246,7 +246,7 @@ class _Facts:
             self._add_order(recorded.ts, "", event)
 
     def _add_package_step(self, ts: str, package: str, event: AnyPackageEvent) -> None:
-        """Add what a step says about a package: checks, verdict or order."""
+        """Add the result of a step of a package: checks, verdict or order."""
         if isinstance(event, PackageJobStarted) and event.role == "review":
             self._reviewers[package] = event.agent
         elif isinstance(event, Validated):

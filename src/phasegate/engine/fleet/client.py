@@ -323,7 +323,7 @@ async def _start_workflow(
 
 
 class KeptRunRequest(msgspec.Struct, frozen=True):
-    """What the user asked for with `run --fleet`, kept in the bucket for `fleet resume`."""
+    """The options of `run --fleet`, stored in the bucket for `fleet resume`."""
 
     agent: str | None = None
     merge: bool = False
@@ -331,7 +331,7 @@ class KeptRunRequest(msgspec.Struct, frozen=True):
 
 
 def keep_run_request(bucket: Bucket, slug: str, request: KeptRunRequest) -> None:
-    """Keep what the user asked for. A merge that was requested once stays requested."""
+    """Store the user's request. A merge that was requested once stays requested."""
     path = _request_path(slug)
     while True:
         found = bucket.get(path)
@@ -347,7 +347,7 @@ def keep_run_request(bucket: Bucket, slug: str, request: KeptRunRequest) -> None
 
 
 def read_run_request(bucket: Bucket, slug: str) -> KeptRunRequest:
-    """Return what the user asked for; defaults if nothing was kept."""
+    """Return the stored request of the user, or defaults if there is none."""
     found = bucket.get(_request_path(slug))
     return _decode_request(found.data) if found else KeptRunRequest()
 

@@ -316,7 +316,7 @@ class FeatureCodeTransfer:
 
 
 def remove_retired_code(project: Project, slug: str, works: Iterable[str]) -> None:
-    """Remove what this clone has of a feature that another machine has merged.
+    """Remove the checkouts and branches of a feature that another machine has merged.
 
     Checkouts are saved first. A branch that is not as this machine has handed it over stays.
     """

@@ -59,7 +59,7 @@ def drain_workers(location: Location, report: Callable[[LockHolder], None]) -> i
 
 
 def list_workers(location: Location) -> list[LockHolder]:
-    """Return the live workers of a clone; remove what killed ones have left."""
+    """Return the live workers of a clone; remove the files of killed ones."""
     found: list[LockHolder] = []
     with suppress(FileNotFoundError):
         for path in sorted(_folder(location).iterdir()):

@@ -17,7 +17,7 @@ def read_active_state(folder: str) -> object:
 
 
 def read_own_state(folder: str) -> object:
-    """Return what Phasegate keeps beside the repository's state file; None if there is nothing."""
+    """Return Phasegate's copy of the state from beside the repository's state file, or None."""
     path = find_state_file(folder)
     if path:
         return read_state_file(path.removesuffix("state.json") + OWN_STATE_NAME)

@@ -52,7 +52,7 @@ def open_forge(project: Project) -> ForgeConnection:
 
 
 def find_forge_address(project: Project) -> ForgeAddress:
-    """Return the forge of the settings; what they leave out is read from the remote."""
+    """Return the address of the configured forge; missing parts are read from the remote."""
     settings = project.config.forge
     url = read_remote_url(project.repository, settings.remote)
 

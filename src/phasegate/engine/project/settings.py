@@ -56,7 +56,7 @@ class RepositoryTrust(NamedTuple):
         return hash_parts(self.trust.parts)
 
     def describe(self) -> dict[str, list[str]]:
-        """Return what the repository asks for, by kind."""
+        """Return the requests of the repository by kind."""
         return describe_parts(self.trust.parts, self.commands)
 
     def accept(self) -> None:
@@ -71,7 +71,7 @@ class RepositoryTrust(NamedTuple):
 
 
 def open_trust(folder: Path) -> RepositoryTrust:
-    """Return what the repository of a folder asks for; PHASEGATE_TRUST is ignored."""
+    """Return the requests of a folder's repository; PHASEGATE_TRUST is ignored."""
     location = locate_config(find_main_worktree(folder))
     text = read_config_file(location.file) or ""
     settings = [(one.key, one.value) for one in parse_file_values(text, location.file.name)]

@@ -356,9 +356,9 @@ def _package_pieces(
 def _earlier_work_piece(
     workspace: PackageWorkspace, need: RoleNeed, context: StepContext
 ) -> Iterator[ContextPiece]:
-    """Yield what packages that the plan no longer has did to the files of this one.
+    """Yield the changes that packages of an earlier plan made to this package's files.
 
-    What was merged into the feature is in the checkout already.
+    Changes that were merged into the feature are in the checkout already.
     """
     package = workspace.package
     repository = workspace.project.repository
@@ -385,7 +385,7 @@ def _earlier_work_piece(
 def _recheck_pieces(
     workspace: PackageWorkspace, run: PackageRun, change: str
 ) -> Iterator[ContextPiece]:
-    """Yield what a reviewer needs to settle earlier findings: they, the replies, the changes."""
+    """Yield earlier findings, the replies to them and the changes since then for a reviewer."""
     review = run.review
     if review.reviewed_commit:
         repository = workspace.project.repository
@@ -419,7 +419,7 @@ def _evidence_piece(
 
 
 def _earlier_summaries(context: StepContext, package: str, round_: int) -> Iterator[str]:
-    """Yield what the implementers said in each earlier round, on a line each."""
+    """Yield the implementers' summary of each earlier round, on a line each."""
     claims = [one for one in context.claims if one.package == package]
     for number in range(1, round_):
         latest = select_latest_claims(claims, number)
@@ -430,7 +430,7 @@ def _earlier_summaries(context: StepContext, package: str, round_: int) -> Itera
 
 
 def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
-    """Yield what the implementer reported about its tasks, for the reviewer to verify."""
+    """Yield the implementer's report about its tasks, for the reviewer to verify."""
     # Later rounds have it in replies.md
     if run.replies and not run.review.findings:
         summary = shorten(collapse_whitespace(cut_markers(run.replies)), _MAX_SUMMARY_CHARS)
@@ -658,9 +658,9 @@ def _phase_pieces(
 def _phase_recheck_pieces(
     branch: FeatureBranch, feature: Feature, request: AgentRequest, commit: str, replies: str
 ) -> Iterator[ContextPiece]:
-    """Yield what a critic or reviewer needs to settle the findings of the previous round.
+    """Yield the replies and changes since the previous round, for a critic or reviewer.
 
-    The changes of a reviewer are those of the code; the feature's documents are a critic's.
+    A reviewer gets the changes of the code, a critic those of the feature's documents.
     """
     before = feature.previous_commit
     if request.role not in JUDGE_ROLES or not feature.findings or not before:

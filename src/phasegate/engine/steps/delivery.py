@@ -77,7 +77,7 @@ def read_changelog_path(branch: FeatureBranch, commit: str) -> str:
 
 
 def list_archive_paths(branch: FeatureBranch, base: str, head: str) -> tuple[str, ...]:
-    """Return what the archive phase may change after the last review."""
+    """Return the paths that the archive phase may change after the last review."""
     start = find_fork_point(branch.project.repository, base, head)
     changelog = read_changelog_path(branch, start) or DEFAULT_CHANGELOG
     return (changelog, branch.folder)

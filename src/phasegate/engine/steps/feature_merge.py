@@ -416,7 +416,7 @@ def skipped_hook_notices(project: Project) -> tuple[str, ...]:
 def handle_failed_merge_checks(
     branch: FeatureBranch, base: str, base_tip: str, source: str, evidence: Evidence
 ) -> SentBack | NotMerged | None:
-    """Decide what to do when the checks fail on the merged tree.
+    """Handle checks that failed on the merged tree.
 
     Return None if the branch has moved. If the base has no new commits, or fails by itself, more
     work on the feature would not help: the merge is refused. Otherwise the merge commit goes to the

@@ -165,7 +165,7 @@ class FeatureSteps:
     # --- agents
 
     def list_agent_requests(self, feature: Feature) -> tuple[AgentRequest, ...]:
-        """Return the agent run that is due; empty if none is."""
+        """Return a request for the agent run that is due, or an empty tuple."""
         role = ROLE_BY_STEP.get(feature.todo[0])
         if role is None or feature.open_job is not None or self._find_waived_review(feature):
             return ()
@@ -538,7 +538,7 @@ class FeatureSteps:
 
 
 def _find_replies(feature: Feature, context: StepContext) -> str:
-    """Return what the author answered to the findings: the writer, or the last fix package."""
+    """Return the replies to the findings, of the writer or of the last fix package."""
     if feature.phase.work is PhaseWork.PLANNING or not context.claims:
         return feature.replies
     last = context.claims[-1]

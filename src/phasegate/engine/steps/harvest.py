@@ -326,7 +326,7 @@ _MAX_ATTEMPTS = 5
 def harvest_documents(
     branch: FeatureBranch, changes: AgentChanges, notes: TrailNoteBuilder
 ) -> tuple[str, ...]:
-    """Commit a writer's documents to the feature's branch, or return what is wrong with them.
+    """Commit a writer's documents to the feature's branch, or return their problems.
 
     Safe to repeat. Documents are given to other agents and merged: if a line looks like a secret,
     nothing is committed and its location is returned.

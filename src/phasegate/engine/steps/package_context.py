@@ -1,4 +1,4 @@
-"""Collect what a prompt says about one package: its core, and passages of the documents."""
+"""Collect the context of one package for a prompt: its core, and passages of the documents."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ _MAX_HEADINGS = 4
 def build_package_plan(
     branch: FeatureBranch, package: WorkPackage, base: str, commit: str, texts: Mapping[str, str]
 ) -> PackagePlan:
-    """Collect what the documents of packages state about a commit.
+    """Collect the facts about a commit for the documents of packages.
 
-    That is: the commands that the checks will run, so that the agent can try them first; the
+    They are: the commands that the checks will run, so that the agent can try them first; the
     language; excerpts of the feature's documents (`texts`). `base` is the branch that the feature
     is merged into, or empty.
     """

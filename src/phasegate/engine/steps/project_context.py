@@ -1,4 +1,4 @@
-"""Collect what a prompt says about the project: its files, commands and own rules."""
+"""Collect the context of the project for a prompt: its files, commands and own rules."""
 
 from __future__ import annotations
 

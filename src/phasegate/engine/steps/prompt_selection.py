@@ -30,7 +30,7 @@ _MIN_ROOM_CHARACTERS = 200
 
 
 def find_need(role: str, phase: str) -> RoleNeed:
-    """Return what a role gets in a phase."""
+    """Return the parts of a prompt that a role gets in a phase."""
     return load_role_needs().find(role, phase)
 
 

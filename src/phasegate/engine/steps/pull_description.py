@@ -1,4 +1,4 @@
-"""Collect what the text of a feature's pull request says about its changes, checks and reviews."""
+"""Collect the changes, checks and reviews that the text of a feature's pull request describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from phasegate.workspace.repository.repository import Repository
 
 
 def select_summary(message: str) -> str:
-    """Return what a merge message says after its subject, up to the requirements."""
+    """Return the part of a merge message between its subject and the requirements."""
     paragraphs = message.split("\n\n")[1:]
     shown = [
         text for text in paragraphs if not text.startswith(("Requirements:", "Specification:"))
@@ -85,7 +85,7 @@ def list_review_findings(reviews: Sequence[PackageReview]) -> Iterator[PullFindi
 def list_risks(
     context: StepContext, untested: Sequence[str], evidence: Evidence | None
 ) -> Iterator[str]:
-    """Yield what makes a closer look worthwhile."""
+    """Yield the reasons to review the pull request closely."""
     if untested:
         yield f"no test covers {', '.join(untested)}"
     for row in context.packages:

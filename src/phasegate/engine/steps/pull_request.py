@@ -189,7 +189,7 @@ class PullRequestSteps(ABC, Generic[E]):
         )
 
     def _make_spec(self) -> PullSpec:
-        """Return what the pull request should look like on the forge."""
+        """Return the wanted title, body, labels and reviewers of the pull request."""
         settings = self.project.config.merge
         target = self.target
         title = target.title

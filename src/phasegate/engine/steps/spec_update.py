@@ -180,7 +180,7 @@ def stamp_specification(branch: FeatureBranch, text: str) -> str:
 
 
 def describe_delta_problems(branch: FeatureBranch, commit: str) -> tuple[str, ...]:
-    """Return what is wrong with the changes of requirements on a commit of the branch."""
+    """Return the problems of the requirement changes on a commit of the branch."""
     current = read_current_specs(branch.project, commit)
     text = read_feature_spec(branch, commit)
     try:

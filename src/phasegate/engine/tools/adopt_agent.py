@@ -1,4 +1,4 @@
-"""Let an agent characterise existing code, and keep what its tests show (`adopt --agent`)."""
+"""Let an agent characterize existing code, and keep the tests that pass (`adopt --agent`)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def adopt_with_agent(
 def _run_test_file(
     checker: PackageChecker, commit: str, path: str, text: str
 ) -> Callable[[str], str]:
-    """Run the project's tests with a new file in a clean checkout; return what finds an outcome."""
+    """Run the project's tests with a new file; return a function that finds a test's outcome."""
     if not text:
         return lambda _: "not run"
 

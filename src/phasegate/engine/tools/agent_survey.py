@@ -199,7 +199,7 @@ def _find_sign_ins(agent: AgentSettings, row: HarnessRow | None) -> Iterator[str
 def _missing_program(
     folder: FolderConfig, agent: AgentSettings, row: HarnessRow | None
 ) -> Iterator[MissingPrerequisite]:
-    """Yield what is missing for starting an agent's program."""
+    """Yield the missing programs that an agent's command needs."""
     if agent.harness == SCRIPTED:
         scenario = agent.scenario or next(iter(agent.command), "")
         if not scenario or not (folder.root / scenario).is_file():

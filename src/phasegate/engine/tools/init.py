@@ -119,7 +119,7 @@ def prepare_repository(start: str, environ: Mapping[str, str]) -> InitResult:
 
 
 def _inspect_repository(root: str, environ: Mapping[str, str]) -> RepositoryFacts:
-    """Collect what `init` needs to know about the repository."""
+    """Collect the facts about the repository that `init` needs."""
     with os.scandir(root) as entries:
         is_folder_by_name = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
 
@@ -297,7 +297,7 @@ def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> Ini
 def _collect_notes(
     repository: RepositoryInfo, agents: tuple[str, ...], programs: tuple[str, ...]
 ) -> Iterator[InitNote]:
-    """Yield what the user has to do before the first run."""
+    """Yield the tasks of the user before the first run."""
     if not repository.has_commits:
         yield InitNote(
             "there are no commits yet", "create one before the first run: git add -A && git commit"

@@ -1,4 +1,4 @@
-"""Check what a run needs before anything is recorded or a token is spent."""
+"""Check the requirements of a run before anything is recorded or a token is spent."""
 
 from __future__ import annotations
 

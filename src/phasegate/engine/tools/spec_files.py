@@ -217,7 +217,7 @@ def render_adoption(adopted: AdoptedCode) -> list[str]:
 
 
 class ImportedSpec(msgspec.Struct, frozen=True):
-    """A document of another layout that became a current specification."""
+    """A document of OpenSpec or Spec Kit, imported as a current specification."""
 
     source: str
     capability: str

@@ -43,7 +43,7 @@ def parse_check_lines(evidence: str) -> tuple[CheckLine, ...]:
 
 
 def summarize_checks(checks: Iterable[CheckLine]) -> Iterator[str]:
-    """Yield what did not pass, then the test result, then the number of passed checks."""
+    """Yield the checks that did not pass, then the test result and the number of passed checks."""
     checks = [*checks]
     for check in checks:
         if check.outcome not in ("passed", "not asked for"):

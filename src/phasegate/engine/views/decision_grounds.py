@@ -227,7 +227,7 @@ def _seconds_since(ts: str) -> int:
 def _list_changes(
     project: Project, reader: StoreReader, slug: str, base: str, events: list[StreamEvent]
 ) -> tuple[FeatureFile, ...]:
-    """List what the merge brings, or brought if the feature is merged."""
+    """List the changed files of the merge, which may be done or due."""
     ends = _find_change_ends(project, slug, base, events)
     if ends is None:
         return ()

@@ -42,7 +42,7 @@ class DriftItem(msgspec.Struct, frozen=True):
     subject: str = ""
 
     def describe(self) -> str:
-        """Return a line that says what changed and in which commit."""
+        """Return a line with the change and its commit."""
         what = f"{self.kind} {self.target} was {self.change} since it was accepted"
         if not self.commit:
             return what
@@ -105,7 +105,7 @@ def find_drift(project: Project) -> DriftReport:
 def _explain(
     project: Project, commit: str, capability: str, id_: str, binding: BindingView
 ) -> DriftItem:
-    """Explain what changed at a binding, where, and in which commit."""
+    """Describe the change at a binding, its place and its commit."""
     path = binding.target.partition("::")[0]
     text = read_texts(project, commit, [path]).get(path, "")
     part = extract_bound_text(binding.target, text)

@@ -1,4 +1,4 @@
-"""Find what would make `run` fail at once: a lost store, or an invalid configuration."""
+"""Find problems that make `run` fail at once: a lost store, or an invalid configuration."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class BindingView(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Whether what it names is there, and as it was accepted."""
+        """The state of the bound code or test: missing, named, accepted or changed."""
         if not self.now:
             return "missing"
         if not self.accepted:

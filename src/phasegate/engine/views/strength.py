@@ -1,4 +1,4 @@
-"""Read what was found out about the tests of a package."""
+"""Read the test strength report of a package."""
 
 from __future__ import annotations
 

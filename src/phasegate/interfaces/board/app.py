@@ -458,7 +458,7 @@ def _preview_refused(
 
 
 def _show_file_diff(board: Board, request: Request) -> Response:
-    """Show what the merge of a feature changes in one file."""
+    """Show the changes of a feature's merge in one file."""
     project = _open_request_project(board, request)
     with board.open_record(project.root) as reader:
         text = read_feature_diff(
@@ -719,7 +719,8 @@ def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> str
 def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
     """Execute an order from a page.
 
-    The form has the number of the last event that the page showed.
+    The form has the number of the last event that the page showed: an order from an outdated page
+    is refused. Only a stop is always accepted.
     """
     slug = request.path_params["slug"]
     order = request.path_params["order"]

@@ -77,7 +77,7 @@ def list_phase_keys() -> Iterable[str]:
 
 
 def list_subjects() -> Iterable[str]:
-    """List what `show` takes: packages, phases and features."""
+    """List the arguments of `show`: packages, phases and features."""
     return [*list_package_ids(), *list_phase_keys(), *list_feature_slugs()]
 
 

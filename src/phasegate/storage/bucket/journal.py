@@ -107,7 +107,7 @@ class LastReadPages(NamedTuple):
 
 
 def read_seen_ends(copy_path: Path) -> LastReadPages | None:
-    """Return what a local copy has read from its bucket; None if there is no copy."""
+    """Return the ends up to which a local copy has read its bucket, or None if there is no copy."""
     if not copy_path.is_file():
         return None
 

@@ -81,7 +81,7 @@ class EntryPage(msgspec.Struct, frozen=True):
 
 
 def encode_entry(link: ChainLink) -> PageEntry:
-    """Return an entry in the form in which a page stores it."""
+    """Convert an entry of the chain to the form that a page stores."""
     return PageEntry(*link.entry[:5], link.entry.payload.decode(), link.hash)
 
 

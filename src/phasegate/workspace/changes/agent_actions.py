@@ -1,4 +1,4 @@
-"""List what an agent did in its checkout, from files and git, after the job has ended.
+"""List an agent's actions in its checkout, from files and git, after the job has ended.
 
 Times are those of the files and commits. An agent can set them to any value, so they are limited to
 the interval in which the job was observed.

@@ -210,7 +210,7 @@ class _LockedHarvest(NamedTuple):
     def run(
         self, lock: RepositoryLock, commits: list[AgentCommit], note: str
     ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
-        """Commit the allowed changes on the branch, or return what prevents it."""
+        """Commit the allowed changes on the branch, or return the obstacle."""
         branch = self.checkout.assignment.branch
         record = self.checkout.record
         head = read_refs(self.repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)

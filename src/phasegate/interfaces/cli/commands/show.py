@@ -178,11 +178,11 @@ def show_subject(
 
 
 def _print_part(view: Subject, content: StoredPart) -> None:
-    """Print a part of a subject's data; on a terminal, also whose words they are."""
+    """Print a part of a subject's data; on a terminal, also its author."""
     if sys.stdout.isatty():
-        whose = next((job for job in view.jobs if job.id == content.job), None)
-        if whose is not None:
-            print_line(f"{whose.phase} by {whose.agent}, round {whose.round}", err=True)
+        author = next((job for job in view.jobs if job.id == content.job), None)
+        if author is not None:
+            print_line(f"{author.phase} by {author.agent}, round {author.round}", err=True)
     _print_text(content.text, is_diff=content.kind == PartKind.DIFF)
 
 

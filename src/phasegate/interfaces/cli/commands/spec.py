@@ -31,8 +31,8 @@ def spec() -> None:
 def import_(folder: Path, change: str | None, as_json: bool) -> int:
     """Import the OpenSpec or Spec Kit specifications in FOLDER as current specifications.
 
-    Read are openspec/specs/NAME/spec.md and specs/NNN-NAME/spec.md. Requirements get ids; all other
-    text is kept. Existing documents are never overwritten.
+    The files openspec/specs/NAME/spec.md and specs/NNN-NAME/spec.md are read. Requirements get ids;
+    all other text is kept. Existing documents are never overwritten.
 
     \b
     Examples:
