@@ -1,4 +1,4 @@
-"""Repeat a call in a thread of its own while a block runs."""
+"""Repeat a call in a separate thread while a block runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve HTTP in a thread of its own while a block runs."""
+"""Serve HTTP in a separate thread while a block runs."""
 
 from __future__ import annotations
 

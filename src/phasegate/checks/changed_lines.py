@@ -42,7 +42,7 @@ class _CoveragePyReport(msgspec.Struct):
 
 
 def describe_changed_coverage(report: Path, diff: str) -> str:
-    """Return how many of the added lines of a diff a report counts as covered; "" for none.
+    """Return how many of the added lines of a diff a report counts as covered, or "" for none.
 
     Raise ValueError if the report cannot be read.
     """

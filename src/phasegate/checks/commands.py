@@ -388,7 +388,7 @@ class PlanRunner:
     def _check_from_warnings(
         self, purpose: Purpose, line: str, ran: CommandResult
     ) -> CheckResult | None:
-        """Accept a linter's exit status that only warnings caused; None for others."""
+        """Accept a linter's exit status that only warnings caused, or return None for others."""
         if purpose is not Purpose.LINT or not _has_only_warnings(line, ran):
             return None
 

@@ -13,7 +13,7 @@ _SAMPLE_BYTES = 4_096
 
 
 def find_deliverable_problem(checkout: Path, path: str) -> str | None:
-    """Return why a path of the checkout is not a delivered file; None if it is.
+    """Return why a path of the checkout is not a delivered file, or None if it is.
 
     No link is followed.
     """
@@ -37,7 +37,7 @@ def find_deliverable_problem(checkout: Path, path: str) -> str | None:
 
 
 def _find_file_problem(path: Path) -> str | None:
-    """Return why a path is not a non-empty regular file; None if it is one."""
+    """Return why a path is not a non-empty regular file, or None if it is one."""
     mode = _read_mode(path)
     if not mode:
         return "is missing"

@@ -62,7 +62,7 @@ def build_collect_command(test_command: str) -> str:
 
 
 def parse_collected_tests(ran: CommandResult) -> CollectedTests | None:
-    """Parse the output of a test collection; None if it contains no result."""
+    """Parse the output of a test collection, or return None if it contains no result."""
     found = [*_COLLECTED_SUMMARY.finditer(f"{ran.stdout}\n{ran.stderr}")]
 
     if not found:

@@ -139,7 +139,7 @@ def _make_numbered_parser(
     """
 
     def read(lines: list[str]) -> TestRun | None:
-        """Sum the counts of the summary lines; None if the output has no summary."""
+        """Sum the counts of the summary lines, or return None if the output has no summary."""
         ends = _match_lines(lines, end)
         if not ends:
             return None
@@ -204,7 +204,7 @@ def _parse_pytest(lines: list[str]) -> TestRun | None:
 
 
 def _parse_unittest(lines: list[str]) -> TestRun | None:
-    """Parse the summary of unittest; None if the run was interrupted before it."""
+    """Parse the summary of unittest, or return None if the run was interrupted before it."""
     ran = _match_lines(lines, r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
     if not ran:
         return None

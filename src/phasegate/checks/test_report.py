@@ -19,7 +19,7 @@ from phasegate.checks.test_output import MAX_FAILING_NAMES, TestRun
 from phasegate.core.test_strength.model import ReportedTest, TestOutcome
 from phasegate.typed import read_json
 
-# Programs for the interpreter of the project, as text: they are no modules of Phasegate.
+# Programs for the interpreter of the project, as text: they are not modules of Phasegate.
 _SHIPPED_REPORTERS = Path(__file__).parent / "reporters"
 MAX_REPORT_BYTES = 64_000_000
 MAX_REPORTED_TESTS = 50_000
@@ -67,7 +67,7 @@ def write_reporters(folder: Path) -> None:
 def add_reporter(
     line: str, report: Path, programs: Path, scripts: str, wanted: tuple[str, ...] = ()
 ) -> ReporterSetup | None:
-    """Return the command with our reporter; None if no reporter fits.
+    """Return the command with our reporter, or None if no reporter fits.
 
     `programs` is the folder of the reporters, `scripts` the text of package.json. `wanted` are the
     files or tests to run; only some runners can select them.
@@ -123,7 +123,7 @@ class _ReportLine(msgspec.Struct):
 
 
 def read_run_report(path: Path) -> RunReport | None:
-    """Read a report; None if no runner started to write one.
+    """Read a report, or return None if no runner started to write one.
 
     A report that is too large or damaged is incomplete.
     """
@@ -161,7 +161,7 @@ def _parse_lines(text: str) -> Iterator[_ReportLine | None]:
 
 
 def find_report_problem(report: RunReport, parsed: TestRun | None) -> str | None:
-    """Return why the output of a test run cannot be believed; None if it can."""
+    """Return why the output of a test run cannot be believed, or None if it can."""
     claimed = parsed.passed if parsed is not None else 0
     if not report.is_complete:
         return (

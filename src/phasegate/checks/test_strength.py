@@ -296,7 +296,7 @@ class StrengthRunner:
     # --- the base's and the work's tests over altered code
 
     def _probe_rewritten_tests(self) -> None:
-        """Mutate the code under rewritten tests: they must still detect all that the old ones did."""
+        """Mutate the code under rewritten tests; they must still detect what the old ones detected."""
         old_run = self._old_tests
         changed = [one.decode() for one in self._tests if one.old is not None]
         words = list_rewritten_words(changed)

@@ -150,8 +150,7 @@ def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
             else:
                 meant = get_close_matches(key, PHASE_KEYS, n=1, cutoff=0.9)
 
-            # An unknown key defines a phase of its own, which is only reviewed. A typo must not do
-            # that.
+            # An unknown key defines a new phase, which is only reviewed. A typo must not do that.
             if meant:
                 yield ConfigProblem(
                     ("workflows", name, "phases"),

@@ -82,7 +82,7 @@ class Gitea(GitHubCompatible):
         )
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
-        """Open a pull request; None if one exists for the branch."""
+        """Open a pull request, or return None if one exists for the branch."""
         body = {
             "title": _format_title(spec),
             "head": spec.branch,

@@ -189,7 +189,7 @@ class GitHub(GitHubCompatible):
         return sort_open_first(map(to_pull, found))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
-        """Open a pull request; None if one exists for the branch."""
+        """Open a pull request, or return None if one exists for the branch."""
         body = {"title": spec.title, "head": spec.branch, "base": spec.base, "body": spec.body}
         answer = self._api.send(
             "POST", f"{self._repository}/pulls", {**body, "draft": spec.draft}, (422,)
@@ -323,7 +323,7 @@ class GitHub(GitHubCompatible):
             *(make_check(one.context, one.state) for one in statuses),
             *(make_check(_name_run(one), one.state) for one in runs),
         ]
-        # What has passed shows in its runs; a suite without runs is no check that passed
+        # What has passed shows in its runs; a suite without runs is not a passed check
         suites = (
             make_check("check suite", one.state)
             for page in suite_pages

@@ -186,7 +186,7 @@ class GitLab:
         return sort_open_first(map(_to_pull, found))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
-        """Open a merge request; None if one exists for the branch."""
+        """Open a merge request, or return None if one exists for the branch."""
         body: dict[str, object] = {
             "source_branch": spec.branch,
             "target_branch": spec.base,

@@ -78,7 +78,7 @@ class RateLimit(msgspec.Struct, frozen=True):
         return self.remaining < self.limit * _LOW_PART
 
     def seconds_to_wait(self, now_s: float) -> float:
-        """Return how long polls must wait; 0 if enough is left."""
+        """Return how long polls must wait, or 0 if enough is left."""
         if self.remaining > self.limit * _RESERVED_PART:
             return 0.0
         return max(0.0, self.reset_at_s - now_s)

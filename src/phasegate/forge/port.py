@@ -56,7 +56,7 @@ class Forge(Protocol):
         """Return the open pull requests from a branch of this repository, newer ones first."""
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
-        """Open a pull request; None if the forge reports that one already exists."""
+        """Open a pull request, or return None if the forge reports that one already exists."""
 
     def update_body(self, pull: PullRequest, body: str) -> PullRequest:
         """Replace the text of a pull request; its title and draft status belong to people."""

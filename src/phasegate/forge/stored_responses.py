@@ -41,7 +41,7 @@ class StoredResponses:
         self._rate_limits: dict[str, RateLimit] = {}
 
     def read(self, path: str) -> HttpResponse | None:
-        """Return the stored response for a path; None if missing or not ours."""
+        """Return the stored response for a path, or None if missing or not ours."""
         if path not in self._memory:
             data = self._read_signed(self._file_of(path))
             if data is None:

@@ -82,7 +82,7 @@ class Bubblewrap(NamedTuple):
 
 @cache
 def find_bubblewrap() -> Bubblewrap | None:
-    """Find the installed bubblewrap and its supported options; None if there is none."""
+    """Find the installed bubblewrap and its supported options, or return None if there is none."""
     if sys.platform != "linux":
         return None
 

@@ -187,7 +187,7 @@ def _select_long(forms: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _measure_partial_match(text: bytes, form: bytes, min_match: int) -> int:
-    """Return how many bytes of a form the text ends with; 0 if fewer than `min_match`."""
+    """Return how many bytes of a form the text ends with, or 0 if fewer than `min_match`."""
     start = text.find(form[:min_match], max(0, len(text) - len(form) + 1))
     while start >= 0:
         if form.startswith(text[start:]):

@@ -79,7 +79,7 @@ class ProgramResult(NamedTuple):
 
 
 def find_program(name: str, *, path: str | None = None, cwd: Path | None = None) -> str | None:
-    """Return the absolute path of a program; None if it does not exist.
+    """Return the absolute path of a program, or None if it does not exist.
 
     A name with a slash is resolved against `cwd`, never through PATH.
     """

@@ -57,7 +57,7 @@ def load_seccomp(program: bytes) -> None:
 
 
 def get_landlock_version() -> int:
-    """Return the version of Landlock's interface; 0 if the kernel has none."""
+    """Return the version of Landlock's interface, or 0 if the kernel has none."""
     try:
         return _syscall(_CREATE_RULESET, None, 0, _QUERY_VERSION)
     except OSError:

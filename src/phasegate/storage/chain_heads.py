@@ -74,7 +74,7 @@ class ChainHeadsFile:
         self.path = self.folder / "chain"
 
     def read(self) -> RecordedHeads | None:
-        """Return the recorded heads; None if there is no file.
+        """Return the recorded heads, or None if there is no file.
 
         Raise an error if the file belongs to another repository.
         """

@@ -33,7 +33,7 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_anchor(git_dir: Path) -> Anchor | None:
-    """Return the anchor that is stored in git; None if the ref does not exist."""
+    """Return the anchor that is stored in git, or None if the ref does not exist."""
     found = git(
         _git_place(git_dir),
         "cat-file",

@@ -39,7 +39,7 @@ def lock_path(folder: Path, feature: str) -> Path:
 
 
 def find_live_holder(folder: Path, feature: str) -> LockHolder | None:
-    """Return the live process that holds the lock of a feature; None if there is none.
+    """Return the live process that holds the lock of a feature, or None if there is none.
 
     An unreadable lock file names no process.
     """

@@ -43,7 +43,7 @@ R = TypeVar("R", PackageRow, JobRow, TrailSeal, WorkflowRow, GateRow)
 
 
 def open_store_reader(location: Location, schema: Schema = SCHEMA) -> StoreReader | None:
-    """Open the repository's store for reading; None if there is none."""
+    """Open the repository's store for reading, or return None if there is none."""
     if not os.path.lexists(location.store_path):
         return None
     if location.fleet_copy is None and location.data_folder.is_symlink():
@@ -72,7 +72,7 @@ class StoreReader:
         self._connection.close()
 
     def last_seq(self, feature: str) -> int:
-        """Return the number of a feature's last event; 0 if it has none."""
+        """Return the number of a feature's last event, or 0 if it has none."""
         rows = self._query("SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?", feature)
         return int(next(iter(rows))[0])
 
@@ -241,7 +241,7 @@ class StoreReader:
         return sum(1 for _ in takewhile(lambda row: row[0] > 0, self._query(query, agent)))
 
     def chain_hash_at(self, position: int) -> str | None:
-        """Return the chain hash after `position` entries; None if the chain is shorter."""
+        """Return the chain hash after `position` entries, or None if the chain is shorter."""
         if position == 0:
             from phasegate.core.audit.chain import chain_origin_hash
 
@@ -265,7 +265,7 @@ class StoreReader:
         return next(iter(self._query_rows(JobRow, "WHERE id = ?", id_)), None)
 
     def find_seal(self, job: str) -> TrailSeal | None:
-        """Return the seal of a job's trail; None if the trail was never closed."""
+        """Return the seal of a job's trail, or None if the trail was never closed."""
         return next(iter(self._query_rows(TrailSeal, "WHERE job = ?", job)), None)
 
     def seals(self) -> list[TrailSeal]:

@@ -60,7 +60,7 @@ def _make_row_event(kind: str, row: Row) -> NewEvent:
 
 
 def decode_row(feature: str, kind: str, payload: bytes) -> Row | None:
-    """Return the row that an event sets; None for other kinds of events.
+    """Return the row that an event sets, or None for other kinds of events.
 
     Raise an error for a row of another feature or with the wrong fields.
     """

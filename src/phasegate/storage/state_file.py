@@ -45,7 +45,7 @@ def find_state_file(start: str) -> str | None:
 
 
 def read_state_file(path: str) -> object:
-    """Return the parsed file; None if it is not a readable regular file with JSON."""
+    """Return the parsed file, or None if it is not a readable regular file with JSON."""
     raw = read_regular_file(path, MAX_STATE_BYTES)
     if raw is None:
         return None

@@ -244,7 +244,7 @@ class Git:
         )
 
     def ask(self, *arguments: str) -> bytes | None:
-        """Return the output of git; None if it failed."""
+        """Return the output of git, or None if it failed."""
         result = run(("git", "-C", self.folder, *arguments), env=self.environment)
         if result.returncode:
             return None

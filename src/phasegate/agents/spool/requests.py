@@ -82,7 +82,7 @@ SpoolRequest = (
 def describe_request(request: SpoolRequest, exit_status: int) -> str:
     """Return the command of a request, for the trail.
 
-    It is empty while a question has no answer, and for artifacts, which have an entry of their own.
+    It is empty while a question has no answer, and for artifacts, which have a separate entry.
     """
     match request:
         case AskRequest(question_id=""):

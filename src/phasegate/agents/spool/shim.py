@@ -88,7 +88,7 @@ def _merge_output(result: tuple[int, str, str]) -> tuple[int, str]:
 
 
 def send_request(spool: str, arguments: list[str]) -> dict[str, object] | None:
-    """Send one request and return its answer; None if there was none in time."""
+    """Send one request and return its answer, or return None if there was none in time."""
     return wait_for_answer(spool, write_request(spool, {"arguments": arguments}))
 
 
@@ -177,7 +177,7 @@ def write_request(spool: str, request: object) -> str:
 
 
 def wait_for_answer(spool: str, name: str) -> dict[str, object] | None:
-    """Return the answer; None after the timeout, {} for an answer that is no object."""
+    """Return the answer, or None after the timeout, {} for an answer that is not an object."""
     path = f"{spool}/answers/{name}.json"
     deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
 

@@ -58,7 +58,8 @@ class ClaudeAssistant(msgspec.Struct, frozen=True, tag="assistant"):
 
 class ClaudeUser(msgspec.Struct, frozen=True, tag="user"):
     message: ClaudeMessage
-    # With `returnCodeInterpretation` an exit status other than 0 is no error: `grep` found nothing
+    # With `returnCodeInterpretation` an exit status other than 0 is not an error: `grep` found
+    # nothing
     tool_use_result: object = None
 
 

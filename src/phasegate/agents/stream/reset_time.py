@@ -38,7 +38,7 @@ _CLOCK = re.compile(
 
 
 def find_reset_time_s(text: str, now_s: float, local_zone: tzinfo | None = None) -> float | None:
-    """Return the Unix reset time of a rate limit; None if the text has no plausible time."""
+    """Return the Unix reset time of a rate limit, or None if the text has no plausible time."""
     end = text[-MAX_TEXT_CHARS:]
     zone = local_zone or _get_local_zone()
 

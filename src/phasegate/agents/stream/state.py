@@ -109,7 +109,7 @@ class StreamState:
         self._progress_timer: threading.Timer | None = None
 
     def parse_line(self, reader: LineReader[Line], text: str) -> Line | None:
-        """Parse a line of its protocol; None for other lines.
+        """Parse a line of its protocol, or return None for other lines.
 
         Unreadable lines are counted, and the answer is truncated if a part of it may be missing.
         """

@@ -354,7 +354,7 @@ def find_harness_kind(name: str) -> str | None:
 
 
 def find_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
-    """Return the row of an agent's program; None if unknown.
+    """Return the row of an agent's program, or None if unknown.
 
     A program driven by ACP has the row of the harness that it is.
     """

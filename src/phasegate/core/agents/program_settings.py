@@ -54,7 +54,7 @@ def add_hook(text: str | None, hooks: HookFile) -> str:
 
 
 def remove_hook(text: str, hooks: HookFile) -> str | None:
-    """Return the settings without Phasegate's hook; None if the file contains nothing else."""
+    """Return the settings without Phasegate's hook, or None if the file contains nothing else."""
     if text == add_hook(None, hooks):
         return None
 
@@ -160,7 +160,7 @@ def _remove_our_handlers(settings: SettingsTree, hooks: HookFile) -> bool:
 
 
 def _strip_our_handlers(entry: SettingsTree, hooks: HookFile) -> SettingsTree | None:
-    """Return a hook entry without Phasegate's handlers; None if nothing is left."""
+    """Return a hook entry without Phasegate's handlers, or None if nothing is left."""
     if not hooks.grouped:
         if OUR_HOOK_COMMAND.match(_command(entry)):
             return None
@@ -223,7 +223,7 @@ def add_server(text: str | None, place: McpConfigFile) -> str:
 
 
 def remove_server(text: str, place: McpConfigFile) -> str | None:
-    """Return the settings without Phasegate's server; None if the file contains nothing else."""
+    """Return the settings without Phasegate's server, or None if the file contains nothing else."""
     if text == add_server(None, place):
         return None
     if place.file.endswith(".toml"):

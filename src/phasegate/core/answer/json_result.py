@@ -177,7 +177,7 @@ def _is_preceded_by_key(text: str, step: re.Match[str]) -> bool:
 
 
 def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult | None:
-    """Decode the object as a result; None if it does not resemble one."""
+    """Decode the object as a result, or return None if it does not resemble one."""
     if not _count_keys(RESULT_KEYS, text, start, end):
         return None
     if not problem and end - start > MAX_RESULT_CHARACTERS:
@@ -192,7 +192,7 @@ def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult
 
 
 def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
-    """Decode an object as a result; None if it has no field of a result."""
+    """Decode an object as a result, or return None if it has no field of a result."""
     try:
         fields = _load_strict_json(source)
         if not {"success", "job_id"} & fields.keys():

@@ -155,7 +155,7 @@ def _find_missed_head(
 def _find_wrong_end(
     count: int, hash_: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]
 ) -> ChainBreak | None:
-    """Return why the chain ends at a wrong entry; None if it ends at a known head."""
+    """Return why the chain ends at a wrong entry, or None if it ends at a known head."""
     furthest = max(heads, key=lambda head: head.entries, default=ChainHead(0, "", "the origin"))
     if furthest.entries > count:
         return ChainBreak(

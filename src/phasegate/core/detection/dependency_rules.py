@@ -150,7 +150,7 @@ def _normalize(name: str) -> str:
 
 
 def list_dependencies(path: str, text: str) -> frozenset[str] | None:
-    """Return the dependencies that a manifest or lock file names; None if it cannot be read."""
+    """Return the dependencies that a manifest or lock file names, or None if it cannot be read."""
     name = path.rpartition("/")[2]
     if not text:
         return frozenset()

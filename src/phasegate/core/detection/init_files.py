@@ -178,7 +178,7 @@ def list_conventions(guidelines: str) -> tuple[str, ...]:
     for line in guidelines.splitlines():
         text = line.strip()
         words = text.lstrip("-*+ ").strip()
-        # A command in backticks is no rule
+        # A command in backticks is not a rule
         prose = " ".join(words.lower().split("`")[::2])
         if text[:2] in ("- ", "* ", "+ ") and not _RULE_WORDS.isdisjoint(prose.split()):
             found.append(words[:_MAX_CONVENTION_CHARS])

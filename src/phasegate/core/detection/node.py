@@ -152,7 +152,7 @@ class _PackageManager(NamedTuple):
 
 
 def detect_node(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
-    """Detect a project with a package.json; None if there is none."""
+    """Detect a project with a package.json, or return None if there is none."""
     if not files.find_first("package.json"):
         return None
 

@@ -65,7 +65,7 @@ class _PythonProject(NamedTuple):
 
 
 def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
-    """Detect a Python project; None if the files are not a Python project."""
+    """Detect a Python project, or return None if the files are not a Python project."""
     if not files.find_first(*PYTHON_MANIFESTS):
         return None
 

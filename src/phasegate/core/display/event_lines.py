@@ -60,7 +60,7 @@ def _render_block(before: Feature | None, event: events.AnyFeatureEvent, after: 
 def _emission_point(
     before: Feature | None, event: events.AnyFeatureEvent, after: Feature
 ) -> str | None:
-    """Return the event whose block is due after a step; None if none is."""
+    """Return the event whose block is due after a step, or None if none is."""
     stage = after.workflow.stage
     if isinstance(event, events.Started):
         return "workflow-initialized"
@@ -198,7 +198,7 @@ def describe_attempt(checked: package_events.AttemptChecked) -> str:
 
 
 def render_package_event(package: str, event: package_events.AnyPackageEvent) -> str:  # noqa: C901 - a table
-    """Render the line of a package event; "" if it has none."""
+    """Render the line of a package event, or return "" if it has none."""
     match event:
         case package_events.PackageJobStarted(_, role, round_, _, agent, saved):
             line = f"{package}: round {round_}, {role}"
@@ -317,7 +317,7 @@ def _finding_lines(feature: Feature) -> Iterator[str]:
 
 
 def select_open_findings(feature: Feature) -> str:
-    """Return the findings that the user has to decide on; "" after a passed gate."""
+    """Return the findings that the user has to decide on, or "" after a passed gate."""
     workflow = feature.workflow
     if workflow.stage is not Stage.BLOCKED or workflow.blocked_at is not Stage.WORKING:
         return ""

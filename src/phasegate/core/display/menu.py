@@ -137,7 +137,7 @@ def render_box(title: str, labels: Sequence[str]) -> str:
 
 
 def parse_choice(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
-    """Return the entry whose number was typed; None for any other input."""
+    """Return the entry whose number was typed, or None for any other input."""
     typed = answer.strip()
     is_number = typed.isascii() and typed.isdigit() and len(typed) <= len(str(len(entries)))
     if is_number and 1 <= int(typed) <= len(entries):

@@ -107,7 +107,7 @@ class _Workflow:
 
     @classmethod
     def from_state(cls, state: object, own_state: object) -> _Workflow | None:
-        """Return the active workflow; None if there is none or a required field is malformed."""
+        """Return the active workflow, or None if there is none or a required field is malformed."""
         if isinstance(state, dict):
             active = state.get("active_workflow")
         else:
@@ -146,7 +146,7 @@ class _Workflow:
 
 
 def _event_items(workflow: _Workflow | None, event: str) -> tuple[str, ...] | None:
-    """Return the items of an event's block; None if it needs an active workflow."""
+    """Return the items of an event's block, or None if it needs an active workflow."""
     if event == "workflow-completed":
         return _COMPLETED
     if event == "workflow-cancelled":

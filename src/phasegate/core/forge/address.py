@@ -35,7 +35,7 @@ class ForgeAddress(NamedTuple):
 
 
 def parse_remote_address(remote: str) -> ForgeAddress | None:
-    """Parse the address of a remote; None if it is not a repository on a forge."""
+    """Parse the address of a remote, or return None if it is not a repository on a forge."""
     match = _URL.match(remote) or _SCP.match(remote)
     if match is None:
         return None

@@ -250,7 +250,7 @@ def _is_request(remark: Remark) -> bool:
 def _find_wait_reason(
     snapshot: PullRequestSnapshot, base: str, rules: PullRules
 ) -> PullDecision | None:
-    """Return why a pull request waits; None if it may be merged as far as is known."""
+    """Return why a pull request waits, or None if it may be merged as far as is known."""
     pull = snapshot.pull
     verdict = judge_checks(snapshot.checks, rules.checks, base)
     if pull.queued:
@@ -312,7 +312,7 @@ def issue_to_description(number: int, title: str, text: str) -> str:
 
 
 def find_issue_reference(description: str) -> str:
-    """Return a description's issue reference, such as `#12`; "" if it has none."""
+    """Return a description's issue reference, such as `#12`, or "" if it has none."""
     match = _ISSUE.match(description)
     if match:
         return f"#{match[1]}"

@@ -80,7 +80,7 @@ def _decide_work(feature: Feature, running: Collection[str]) -> tuple[FeatureAct
 
 
 def fold_feature_events(recorded: Iterable[events.AnyFeatureEvent]) -> Feature | None:
-    """Return the feature after these events; None if it was never started."""
+    """Return the feature after these events, or None if it was never started."""
     feature: Feature | None = None
     for event in recorded:
         feature = apply_feature_event(feature, event)
@@ -233,7 +233,7 @@ def _amend(feature: Feature, event: events.Amended) -> Feature | Refusal:
 
 
 def _find_packages_index(feature: Feature) -> int:
-    """Return the phase of the work packages; 0 if the workflow has none."""
+    """Return the phase of the work packages, or 0 if the workflow has none."""
     works = [phase.work for phase in feature.plan]
     if PhaseWork.PACKAGES in works:
         return works.index(PhaseWork.PACKAGES)

@@ -45,7 +45,7 @@ _NO_PACKAGES_HINT = (
 
 
 def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | None:  # noqa: C901 - one case per event
-    """Apply the result of the current step; None if the event does not belong to it."""
+    """Apply the result of the current step, or return None if the event does not belong to it."""
     due = feature.todo[0] if feature.todo else Step.STOP
 
     match event:

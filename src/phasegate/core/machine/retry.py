@@ -124,7 +124,7 @@ def count_retry(
     counters: Feature | PendingWork,
     limits: FeatureLimits | PackageLimits,
 ) -> dict[str, int | bool] | None:
-    """Return the counters to update if a failed job is retried; None if it is not retried.
+    """Return the counters to update if a failed job is retried, or None if it is not retried.
 
     The same rule applies to agents of phases and of packages.
     """

@@ -46,7 +46,7 @@ def parse_estimate(quick_scan: str) -> SizeEstimate | None:
 
 
 def fold_plan(plan: tuple[PhasePlan, ...]) -> tuple[PhasePlan, ...] | None:
-    """Return the plan with one planning phase for a small change; None if it cannot be folded.
+    """Return the plan with one planning phase for a small change, or None if it cannot be folded.
 
     A plan whose planning phases the user has changed is kept as it is.
     """

@@ -12,7 +12,7 @@ _SAFE_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_
 
 
 def find_path_problem(path: str) -> str | None:
-    """Return why a path does not safely name one file inside the tree; None if it does."""
+    """Return why a path does not safely name one file inside the tree, or None if it does."""
     if _SAFE_PATH.fullmatch(path) and len(path) <= MAX_NAME_BYTES:
         return None
     if not path:

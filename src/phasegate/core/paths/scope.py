@@ -264,7 +264,7 @@ def _get_covered_folder(entry: str) -> str:
 
 
 def find_entry_problem(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> str | None:
-    """Return why an entry can never allow anything; None if it can."""
+    """Return why an entry can never allow anything, or None if it can."""
     if Scope((), own_folders=own_folders).is_in_own_folder(entry.rstrip("/")):
         return "is in one of Phasegate's own folders"
     if entry == ".gitmodules":
@@ -378,7 +378,7 @@ def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violatio
 
 
 def find_link_problem(path: str, target: str | None) -> str | None:
-    """Return why a symbolic link may lead out of the tree; None if it cannot.
+    """Return why a symbolic link may lead out of the tree, or None if it cannot.
 
     `..` is resolved only at the beginning of a target: after another part it could pass through a
     link.

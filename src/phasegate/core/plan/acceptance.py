@@ -66,7 +66,7 @@ class SingleFileRunner(NamedTuple):
 
 
 def find_test_runner(command: str) -> SingleFileRunner | None:
-    """Return the runner of a test command; None if it cannot run single files."""
+    """Return the runner of a test command, or None if it cannot run single files."""
     match = _RUNNER.match(command.strip())
     if match is None:
         return None

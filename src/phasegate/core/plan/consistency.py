@@ -144,7 +144,7 @@ def _reference_findings(
 def _reference_problem(
     reference: str, known: Collection[str] | None, headings: Mapping[str, frozenset[str] | None]
 ) -> str | None:
-    """Return why a reference of a task is invalid; None if it is valid."""
+    """Return why a reference of a task is invalid, or None if it is valid."""
     if is_requirement_id(reference):
         return _unknown_requirement_problem(reference, known)
 

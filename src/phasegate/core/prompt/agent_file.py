@@ -251,7 +251,7 @@ class Outline:
         )
 
     def _find_closing_line(self) -> int | None:
-        """Return the first line of the paragraph that ends the file; None if it ends otherwise.
+        """Return the first line of the paragraph that ends the file, or None if it ends otherwise.
 
         The only paragraph below `# SELF-VALIDATION` is the text of that section, not a closing
         paragraph.

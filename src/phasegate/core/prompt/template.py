@@ -83,7 +83,7 @@ def resolve_template_prefix(agent: str) -> str:
 
 
 def parse_template_name(agent: object, phase: object) -> TemplateName | None:
-    """Validate a name; None for an agent that is not upper case or an unknown phase."""
+    """Validate a name, or return None for an agent that is not upper case or an unknown phase."""
     if not isinstance(agent, str) or not isinstance(phase, str) or not _AGENT.fullmatch(agent):
         return None
     if phase in tuple(AgentPhase):

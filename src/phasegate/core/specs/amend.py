@@ -23,7 +23,7 @@ class AmendedSpec(NamedTuple):
 
 
 def amend_spec(text: str, id_: str, new: str, revision: str = "") -> AmendedSpec | None:
-    """Replace the text of a requirement; None if the specification has none with this id.
+    """Replace the text of a requirement, or return None if the specification has none with this id.
 
     Raise MalformedSpec if the text or the specification cannot be read without guessing.
 

@@ -81,7 +81,7 @@ def find_ids(text: str) -> set[str]:
 
 
 def extract_bound_text(target: str, text: str) -> str | None:
-    """Return the part of a file that a binding names; None if it has none."""
+    """Return the part of a file that a binding names, or None if it has none."""
     path, _, name = target.partition("::")
     if not name:
         return text

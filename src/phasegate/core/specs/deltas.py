@@ -402,7 +402,7 @@ def _has_content(requirement: CurrentRequirement) -> bool:
 
 
 def _merge_requirement(old: CurrentRequirement, delta: Delta) -> CurrentRequirement | None:
-    """Return the requirement after the change; None if it is removed.
+    """Return the requirement after the change, or None if it is removed.
 
     The author does not repeat the tests that are bound already.
     """

@@ -150,7 +150,7 @@ class FieldReader:
         return default
 
     def read_nested(self, key: str) -> FieldReader | None:
-        """Read a nested mapping; None if the key is absent or empty."""
+        """Read a nested mapping, or return None if the key is absent or empty."""
         node = self._get_node(key)
         if node is None or node[0] == "":
             return None

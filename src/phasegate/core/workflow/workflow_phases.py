@@ -113,14 +113,14 @@ def gate_name(key: str) -> str:
 
 
 def workflow_noun(workflow_type: str, custom_noun: str | None = None) -> str | None:
-    """Return the subject that the user describes at the start of a workflow; None if none."""
+    """Return the subject that the user describes at the start of a workflow, or None if none."""
     if workflow_type in DESCRIPTION_NOUNS:
         return DESCRIPTION_NOUNS[workflow_type]
     return custom_noun or DEFAULT_NOUN
 
 
 def find_phases_problem(phases: tuple[str, ...]) -> str | None:
-    """Return the problem with a list of phases; None if there is none."""
+    """Return the problem with a list of phases, or None if there is none."""
     if not phases:
         return "a workflow needs at least one phase"
 

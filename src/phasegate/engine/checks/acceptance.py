@@ -1,7 +1,7 @@
 """Prove acceptance tests before the code is written, and run the sealed ones on the work.
 
 The bytes of sealed tests come from the record, never from the tree that is checked. They run in a
-folder of their own in a clean checkout, without the project's test settings.
+separate folder of a clean checkout, without the project's test settings.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SealedResult(NamedTuple):
 
 
 def find_project_runner(project: Project, slug: str, commit: str) -> SingleFileRunner | None:
-    """Return the runner for acceptance tests; None if the tests of the project need another."""
+    """Return the runner for acceptance tests, or None if the tests of the project need another."""
     package = _make_package(slug)
     plan = make_check_plans(project, package, commit, commit)[0].plan
     return find_test_runner(plan.commands.get(Purpose.TEST, ""))

@@ -22,7 +22,7 @@ from phasegate.engine.project.project import Project
 from phasegate.files.durable_write import replace_file
 from phasegate.typed import read_json
 
-# Tests that flake on the work only: more of them are no chance
+# Tests that flake on the work only: more of them are not a coincidence
 MAX_UNCONFIRMED = 3
 _DAY_S = 86_400.0
 

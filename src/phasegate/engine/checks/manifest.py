@@ -255,7 +255,7 @@ class PackageChecker(NamedTuple):
         baselines: Mapping[str, Baseline],
         purposes: Collection[str],
     ) -> list[CheckResult] | None:
-        """Return the recorded checks at every root; None unless all are known and pass."""
+        """Return the recorded checks at every root, or None unless all are known and pass."""
         found = []
         for plan in plans:
             baseline = baselines.get(plan.root)

@@ -233,8 +233,8 @@ class BaseTree:
         )
         # Whether reports are stored for later runs
         self.keeps_report = True
-        # The latest commit without agents' work. None if the history does not show it: then nothing
-        # is cached and nothing is trusted.
+        # The latest commit without agents' work. If the history does not show it, it is None, and
+        # nothing is cached or trusted.
         self.user_commit = find_latest_user_commit(
             project.repository, base_commit, package.feature_slug
         )

@@ -345,7 +345,7 @@ def list_carried_features(project: Project) -> list[str]:
 
 
 def fetch_snapshot(project: Project, slug: str) -> FeatureSnapshot | None:
-    """Fetch the code that a worker has published last; None if there is none."""
+    """Fetch the code that a worker has published last, or return None if there is none."""
     ref = f"{CODE_REF_PREFIX}{slug}"
     commit = fetch_refs(project.repository, fleet_remote(project), ref).get(ref)
     return read_feature_snapshot(project.repository, commit) if commit else None

@@ -93,7 +93,7 @@ def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
 
 
 def _check_caps(project: Project, record: RecordReader, feature: str) -> CapReached | None:
-    """Return the spending limit that is reached; None if there is none."""
+    """Return the spending limit that is reached, or None if there is none."""
     limits = project.config.limits
     caps = SpendingCaps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
     reached = find_reached_cap(caps, record.total_spent(feature), record.total_spent())

@@ -41,7 +41,7 @@ class ThreadPool(Generic[R]):
         thread.start()
 
     def wait_for_result(self, timeout_s: float) -> TaskResult[R] | None:
-        """Return the result of a task that has ended; None after the timeout."""
+        """Return the result of a task that has ended, or None after the timeout."""
         try:
             result = self._results.get(timeout=max(timeout_s, 0.001))
         except Empty:

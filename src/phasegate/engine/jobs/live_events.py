@@ -131,7 +131,7 @@ def apply_agent_event(before: Activity, event: AgentEvent) -> Activity:
 
 
 def make_trail_entry(agent: TrailActor, event: AgentEvent) -> TrailEvent | None:
-    """Make the trail entry of an event; None for messages and token counts."""
+    """Make the trail entry of an event, or return None for messages and token counts."""
     failed: dict[str, TrailValue] = {"failed": True} if event.failed else {}
 
     match event.kind:

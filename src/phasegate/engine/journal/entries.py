@@ -149,14 +149,14 @@ def encode_notice(work: str, text: str) -> NewEvent:
 
 
 def read_step_timed(recorded: RecordedEvent) -> StepTimed | None:
-    """Decode the timing of a step; None for other kinds."""
+    """Decode the timing of a step, or return None for other kinds."""
     if recorded.kind == STEP_TIMED:
         return read_json(recorded.payload, StepTimed)
     return None
 
 
 def read_notice(recorded: RecordedEvent) -> Notice | None:
-    """Decode a notice; None for other kinds."""
+    """Decode a notice, or return None for other kinds."""
     if recorded.kind == NOTICE_KIND:
         return read_json(recorded.payload, Notice)
     return None

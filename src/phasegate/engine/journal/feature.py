@@ -27,7 +27,7 @@ _USER_STEPS = (Step.STOP, Step.COMPLETE)
 
 
 def read_feature(reader: RecordReader, slug: str) -> Feature | None:
-    """Return the state of a feature; None if it was never started."""
+    """Return the state of a feature, or None if it was never started."""
     return fold_feature_events(
         read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP
     )

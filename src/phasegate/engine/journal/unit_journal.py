@@ -46,7 +46,7 @@ class WorkUnit(Protocol[S, E]):
         """The package; empty for a feature."""
 
     def read_event(self, recorded: RecordedEvent) -> E | None:
-        """Decode an event of this unit; None for other entries."""
+        """Decode an event of this unit, or return None for other entries."""
 
     def encode_event(self, event: E) -> NewEvent: ...
 

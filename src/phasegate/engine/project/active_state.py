@@ -9,7 +9,7 @@ from phasegate.storage.state_file import OWN_STATE_NAME, find_state_file, read_s
 
 
 def read_active_state(folder: str) -> object:
-    """Return the content of the repository's state file; None if there is no readable one."""
+    """Return the content of the repository's state file, or None if there is no readable one."""
     path = find_state_file(folder)
     if path:
         return read_state_file(path)

@@ -67,7 +67,7 @@ def can_start_agent(place: ConfiguredFolder, agent: AgentSettings) -> bool:
 
 
 def find_agent_program(place: ConfiguredFolder, agent: AgentSettings) -> str | None:
-    """Return the path of the agent's program, as a job will find it; None if it is missing."""
+    """Return the path of the agent's program, as a job will find it, or None if it is missing."""
     command = get_agent_command(agent)
     if command:
         return find_program(

@@ -10,7 +10,7 @@ from phasegate.sandbox.request import MIB, JobLimits, SandboxLevel
 
 
 def get_sandbox_level(project: Project) -> SandboxLevel | None:
-    """Return the configured sandbox level; None for the strongest available one.
+    """Return the configured sandbox level, or None for the strongest available one.
 
     Without a sandbox, no code of a repository runs that the user has not accepted: its setup and
     its tests are programs too.

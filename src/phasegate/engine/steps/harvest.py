@@ -275,7 +275,7 @@ class AgentChanges:
             )
 
     def remarks(self) -> Iterator[str]:
-        """Yield remarks for the reviewer on changes that are no violations."""
+        """Yield remarks for the reviewer on changes that are not violations."""
         assert not isinstance(self._observation, CheckoutTooLarge)
         paths_by_note = {
             "locks": list_changed_lock_files(self._observation.changes, self._scope),

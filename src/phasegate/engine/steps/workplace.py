@@ -158,7 +158,7 @@ class PackageWorkspace:
     # --- scope
 
     def share(self, index: int) -> AgentShare | None:
-        """Return the agent's part of the deliverables; None for a single agent."""
+        """Return the agent's part of the deliverables, or None for a single agent."""
         if self.agent_count == 1:
             return None
         return AgentShare(
@@ -191,7 +191,7 @@ class PackageWorkspace:
         )
 
     def _undelivered_files(self) -> list[str]:
-        """Return files in scope that are no deliverables, such as files to delete.
+        """Return files in scope that are not deliverables, such as files to delete.
 
         They belong to the first agent.
         """

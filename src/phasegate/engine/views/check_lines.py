@@ -59,7 +59,7 @@ def summarize_checks(checks: Iterable[CheckLine]) -> Iterator[str]:
 
 
 def find_test_check(checks: Iterable[CheckLine]) -> CheckLine | None:
-    """Return the check that ran the tests; None without one."""
+    """Return the check that ran the tests, or None without one."""
     found = (check for check in checks if check.name == "test" and check.outcome != "not asked for")
     return next(found, None)
 

@@ -143,7 +143,7 @@ def feature_status_view(feature: Feature, *, is_held: bool = False) -> FeatureSt
 
 
 def feature_view(reader: StoreReader, slug: str, *, with_lines: bool = False) -> FeatureView | None:
-    """Return everything about a feature; None without a workflow.
+    """Return everything about a feature, or None without a workflow.
 
     `with_lines`: include the reported event lines.
     """

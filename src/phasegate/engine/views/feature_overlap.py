@@ -55,7 +55,7 @@ def find_overlaps(folder: str, bases: Mapping[str, str]) -> tuple[FeatureOverlap
 
 
 def _find_conflicts(repository: Repository, one: str, other: str) -> tuple[str, ...] | None:
-    """Merge two heads in memory; None if that is impossible, as it writes git objects."""
+    """Merge two heads in memory, or return None if that is impossible, as it writes git objects."""
     try:
         return merge_trees(repository, one, other).conflicts
     except (GitFailed, OSError):

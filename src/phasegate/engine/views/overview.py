@@ -263,7 +263,7 @@ def is_config_unchecked(reader: StoreReader) -> bool:
 
 
 def _written_s(path: Path) -> float:
-    """Return when a file was written last; 0 if it is missing or empty."""
+    """Return when a file was written last, or 0 if it is missing or empty."""
     try:
         found = path.stat()
     except OSError:
@@ -303,7 +303,7 @@ def resolve_feature(folder: str, wanted: str) -> str:
 
 
 def find_branch_feature(folder: str) -> str | None:
-    """Return the active feature whose branch is checked out; None if it is another branch."""
+    """Return the active feature whose branch is checked out, or None if it is another branch."""
     try:
         branch = find_repository(folder).branch or ""
         reader = open_reader(folder) if branch.startswith(BRANCH_OF_FEATURE) else None

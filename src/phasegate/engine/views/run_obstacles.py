@@ -20,7 +20,7 @@ def refuse_lost_store(folder: str) -> None:
 
 
 def find_config_error(folder: str) -> ConfigError | None:
-    """Return why the configuration of a folder's repository cannot be loaded; None if it can."""
+    """Return why the configuration of a folder's repository cannot be loaded, or None if it can."""
     # Untrusted settings are reported by the commands that would use them
     logging.disable(logging.WARNING)
     try:

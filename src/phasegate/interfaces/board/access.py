@@ -108,7 +108,7 @@ class AccessMiddleware:
         return await self._app(scope, _replay_body(body, receive), send_with_headers)
 
     def _check_request(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
-        """Return status and text of a refusal; None if the request is allowed."""
+        """Return status and text of a refusal, or None if the request is allowed."""
         if headers.get_all(b"host") not in (
             [f"127.0.0.1:{self._credentials.port}"],
             [f"localhost:{self._credentials.port}"],
@@ -168,7 +168,7 @@ def _is_same_secret(given: str, expected: str) -> bool:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """Read the whole body; None if it is too long, or the client has disconnected."""
+    """Read the whole body, or return None if it is too long, or the client has disconnected."""
     body: bytes = b""
 
     while True:

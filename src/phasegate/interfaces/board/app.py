@@ -335,7 +335,7 @@ def _render_notice(text: str, hint: str = "", *, is_error: bool = False) -> str:
 
 
 def _parse_int(text: str) -> int | None:
-    """Parse a number that a browser sent; None if it is not a non-negative integer."""
+    """Parse a number that a browser sent, or return None if it is not a non-negative integer."""
     if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
         return int(text)
     return None

@@ -88,7 +88,7 @@ def build_decision(
     has_refused: bool = False,
     summary: tuple[str, ...] = (),
 ) -> Decision | None:
-    """Return the decision box of a feature; None if the feature has ended."""
+    """Return the decision box of a feature, or None if the feature has ended."""
     if status.standing == "ended":
         return None
 

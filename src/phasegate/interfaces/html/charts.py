@@ -236,7 +236,7 @@ def build_gantt(
     *,
     with_dates: bool = False,
 ) -> GanttChart | None:
-    """Lay out rows of bars on a time axis; None if there are no bars.
+    """Lay out rows of bars on a time axis, or return None if there are no bars.
 
     `with_dates`: label the axis with local dates and times instead of the time since its start.
     """

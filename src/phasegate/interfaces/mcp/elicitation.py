@@ -89,7 +89,7 @@ class PendingConfirmations:
         return state
 
     def pop_word(self, state: object, subject: object) -> str | None:
-        """Return the word of the question about exactly this subject; None if there was none."""
+        """Return the word of the question about exactly this subject, or None if there was none."""
         if not isinstance(state, str):
             return None
 
@@ -153,7 +153,7 @@ def _build_form(text: str, word: str) -> JsonObject:
 
 
 def _check_answer(answer: object, word: str) -> NotConfirmed | None:
-    """Return why an answer does not confirm; None if it has the word."""
+    """Return why an answer does not confirm, or None if it has the word."""
     action = answer.get("action") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or action != "accept":
         if action in ("decline", "cancel"):

@@ -206,7 +206,7 @@ class McpConnection:
             open_call[0].cancelled.set()
 
     def _start_call(self, call: Call, handle: Callable[[Call], object]) -> None:
-        """Handle a call in a thread of its own, within the limit of open calls."""
+        """Handle a call in a separate thread, within the limit of open calls."""
         thread = Thread(
             target=self._run_call, args=(call, handle), name=f"mcp {call.method}", daemon=True
         )

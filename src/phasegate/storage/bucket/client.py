@@ -141,7 +141,7 @@ class Bucket:
         )
 
     def get(self, path: str) -> StoredObject | None:
-        """Return an object; None if it does not exist."""
+        """Return an object, or None if it does not exist."""
         import obstore
 
         def ask() -> StoredObject:

@@ -128,7 +128,7 @@ class NumberedLog:
         return self._decode_page(data, previous)
 
     def page_after(self, previous: ChainHead) -> StoredPage | None:
-        """Return the page after a chain head; None if there is none yet."""
+        """Return the page after a chain head, or None if there is none yet."""
         found = self._bucket.get(self._page_path(previous.entries + 1))
         if found is None:
             return None
@@ -156,7 +156,7 @@ class NumberedLog:
             previous = kept.head
 
     def last_page(self, hint: int = 0) -> StoredPage | None:
-        """Return the last page without checking its predecessors; None if the log is empty.
+        """Return the last page without checking its predecessors, or None if the log is empty.
 
         `hint` is the number of a page that probably exists; the search starts there.
         """

@@ -58,8 +58,7 @@ def save_work(
     *,
     limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> SavedWork | CheckoutTooLarge | None:
-    """Save everything on disk that is not on the package's branch; None if there is nothing to
-    save.
+    """Save everything on disk that is not on the package's branch, or return None if nothing is.
 
     A file that contains a secret of the agent is replaced with a note. A file whose name contains
     one is not saved.

@@ -61,7 +61,7 @@ _SENSITIVE_GIT_FILES = (
 
 
 def read_agent_head(root: int) -> str | None:
-    """Return the commit that HEAD of an agent's git names; None if it cannot be read."""
+    """Return the commit that HEAD of an agent's git names, or None if it cannot be read."""
     head = _read_text(root, ".git/HEAD")
 
     if head.startswith("ref: "):
@@ -93,7 +93,7 @@ def _read_text(root: int, path: str) -> str:
 
 
 def read_agent_index(root: int) -> bytes | None:
-    """Return the bytes of the agent's index; None if it cannot be read."""
+    """Return the bytes of the agent's index, or None if it cannot be read."""
     return read_beneath(root, ".git/index", _MAX_INDEX_BYTES)
 
 
@@ -242,7 +242,7 @@ def _list_hooks(root: int) -> list[str]:
 
 
 def _read_file_type(root: int, path: str) -> str | None:
-    """Return the type digits of a file's mode; None if the file does not exist.
+    """Return the type digits of a file's mode, or None if the file does not exist.
 
     For example `"100644"[:3]` is "100", a regular file; "120" is a symbolic link, "040" a folder.
     """

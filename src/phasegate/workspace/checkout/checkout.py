@@ -133,7 +133,7 @@ def records_folder(repository: Repository, name: str) -> Path:
 
 
 def read_record(folder: Path) -> CheckoutRecord | None:
-    """Return the record of a checkout; None if it is missing or damaged."""
+    """Return the record of a checkout, or None if it is missing or damaged."""
     try:
         return read_value(json.loads((folder / "record.json").read_bytes()), CheckoutRecord)
     except (FileNotFoundError, ValueError):
@@ -182,7 +182,7 @@ def list_package_checkouts(repository: Repository, slug: str, package: str) -> l
 
 
 def locate_folder(repository: Repository, record: CheckoutRecord | None) -> CheckoutRecord | None:
-    """Return the record with the current numbers of its folder; None if it was replaced.
+    """Return the record with the current numbers of its folder, or None if it was replaced.
 
     A restart can change the number of a device, and a restored backup that of a folder. The folder
     is the same if the agent's git directory has the files that Phasegate wrote.

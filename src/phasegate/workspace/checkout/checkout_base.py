@@ -66,7 +66,7 @@ def find_start_point(
 def _try_find_start_point(
     repository: Repository, assignment: Assignment, signature: Signature
 ) -> StartPoint | None:
-    """Return where the package starts; None if its branch has just moved."""
+    """Return where the package starts, or None if its branch has just moved."""
     refs, feature, own = _read_heads(repository, assignment)
     if own is None or own == feature or is_ancestor(repository, own, feature):
         if move_branch(repository, assignment.branch, own, feature):

@@ -97,7 +97,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _open_locked(stack: ExitStack, trash: Path) -> int | None:
-    """Open and lock a trash folder; None if its owner is alive or the folder is gone."""
+    """Open and lock a trash folder, or return None if its owner is alive or the folder is gone."""
     try:
         descriptor = stack.enter_context(folder_descriptor(trash))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

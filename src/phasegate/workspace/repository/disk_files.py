@@ -61,7 +61,7 @@ def _read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
 
 
 def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
-    """Return the git id of a file of known size; None if the file changed or was removed.
+    """Return the git id of a file of known size, or None if the file changed or was removed.
 
     The file is read in chunks.
     """
@@ -83,7 +83,7 @@ def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str |
 
 
 def read_beneath(root: int, path: str, limit: int) -> bytes | None:
-    """Return the bytes of a regular file below `root`; None if it cannot be read."""
+    """Return the bytes of a regular file below `root`, or None if it cannot be read."""
     folder, _, name = path.rpartition("/")
 
     try:

@@ -60,7 +60,7 @@ class IgnoreRules:
 
 
 def _match_rules(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
-    """Return the decision of the last rule that matches the path itself; None if none does."""
+    """Return the decision of the last rule that matches the path itself, or None if none does."""
     name = path.rpartition("/")[2]
 
     for rule in rules:
@@ -83,7 +83,7 @@ def _parse_rules(text: str) -> tuple[_Rule, ...]:
 
 
 def _parse_rule(line: str) -> _Rule | None:
-    """Parse a line of .gitignore; None if it matches nothing."""
+    """Parse a line of .gitignore, or return None if it matches nothing."""
     ignores = not line.startswith("!")
     text = _ESCAPE.sub(_escape_literal, _strip_trailing_blanks(line if ignores else line[1:]))
     folders_only = text.endswith("/")

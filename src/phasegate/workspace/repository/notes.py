@@ -1,4 +1,4 @@
-"""Read and write git notes about merges, in a ref of their own."""
+"""Read and write git notes about merges, in a separate ref."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTES_REF = "refs/notes/phasegate"
 
 
 def read_note(repository: Repository, commit: str) -> bytes | None:
-    """Return the note about a commit; None if there is none."""
+    """Return the note about a commit, or None if there is none."""
     found = git(
         repository.refs_place,
         "notes",

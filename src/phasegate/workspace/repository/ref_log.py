@@ -65,7 +65,7 @@ def log_moves(
 
 
 def last_move_number(repository: Repository) -> int:
-    """Return the number of the latest move; 0 if there was none."""
+    """Return the number of the latest move, or 0 if there was none."""
     return next((number for number, _ in _read_newest_first(_log_path(repository))), 0)
 
 

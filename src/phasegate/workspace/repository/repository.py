@@ -93,7 +93,7 @@ def open_repository(folder: Path) -> Repository:
 
 
 def resolve_git_dir(folder: Path) -> Path | None:
-    """Return the git directory that a folder's `.git` points to; None if it is not valid."""
+    """Return the git directory that a folder's `.git` points to, or None if it is not valid."""
     link = folder / ".git"
     if link.is_dir():
         return link
@@ -220,7 +220,7 @@ def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
 
 
 def resolve_commit(repository: Repository, name: str) -> str | None:
-    """Return the commit that a ref or an object id denotes; None if there is none."""
+    """Return the commit that a ref or an object id denotes, or None if there is none."""
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
         return git_cached(repository.refs_place, *arguments).stdout.decode().strip() or None

@@ -34,7 +34,7 @@ class SigningKey(NamedTuple):
 
 
 def find_signing_key(repository: Repository) -> SigningKey | SigningFailed | None:
-    """Return the configured key; None if git is not configured for signing."""
+    """Return the configured key, or None if git is not configured for signing."""
     name = _read_setting(repository, "user.signingkey", "--type=path")
     if not name:
         return None

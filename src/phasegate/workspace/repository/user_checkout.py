@@ -1,7 +1,7 @@
 """Update a user's checkout when its branch moves, if it is clean; never overwrite changes.
 
 Uncommitted changes are not touched: one such file stops the move, and the message names it. A file
-that already has its new content is no obstacle, so that an interrupted move can be completed.
+that already has its new content is not an obstacle, so that an interrupted move can be completed.
 Neither is a file that a power failure left empty while it was written.
 """
 
@@ -73,7 +73,7 @@ class _CheckoutSettings(NamedTuple):
 
 
 def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obstacle | None:
-    """Return the user's checkout that has a branch checked out, or is rebasing it; None if none
+    """Return the user's checkout that has a branch checked out, or is rebasing it, or None if none
     has.
     """
     said = git(repository.refs_place, "worktree", "list", "--porcelain", "-z").stdout

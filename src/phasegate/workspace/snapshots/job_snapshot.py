@@ -99,7 +99,7 @@ def snapshot_job(
 def _commit_job_work(
     checkout: Checkout, observation: Observation, signature: Signature, lent: SecretMatcher
 ) -> JobSnapshot | None:
-    """Commit a job's files and history as they are now; None if nothing changed."""
+    """Commit a job's files and history as they are now, or return None if nothing changed."""
     usable = {path: found for path, found in observation.versions.items() if is_harvestable(found)}
     files = {
         path: found and PathVersion(found.mode, found.object_id) for path, found in usable.items()
