@@ -1,7 +1,7 @@
 """Convert JSON and plain values to typed objects.
 
 msgspec analyses a type on its first use. Two threads that do so at once can crash the process: the
-second one sees a half-initialised type. Therefore this module builds every decoder under a lock,
+second one sees a half-initialized type. Therefore this module builds every decoder under a lock,
 and no other module in src calls msgspec for that (ruff: TID251).
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 T = TypeVar("T")
 _DECODERS_LOCK = Lock()
-# Decoders of the types that are fully analysed.
+# Decoders of the types that are fully analyzed.
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.specs.characterise import name_test_file, select_slice
+from phasegate.core.specs.characterize import name_test_file, select_slice
 from phasegate.core.specs.spec_file import parse_spec
 from support.dispatch_project import turn
 from support.feature_project import FeatureProject, make_feature_project

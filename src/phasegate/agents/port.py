@@ -215,17 +215,17 @@ class JobHandle(Protocol):
     """The running job, as its output parser sees it, such as `sandbox.job.SandboxedJob`."""
 
     def send(self, data: bytes) -> None:
-        """Write to its standard input, which the launch must have kept open."""
+        """Write to the standard input of the program, which the launch must have kept open."""
 
     def close_stdin(self) -> None:
-        """Close its standard input."""
+        """Close the standard input of the program."""
 
     def stop(self) -> None:
         """Stop the job; a second call kills it."""
 
 
 class OutputParser(Protocol):
-    """The parser of one run's output. It keeps only what the report needs."""
+    """The parser of one run's output. It keeps only the data for the report."""
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         """Parse one line of stdout and return its events.

@@ -54,7 +54,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     flaky: tuple[FlakyTest, ...] = ()
     # The file with the complete output
     log: str = ""
-    # Kind of the failure, also of one that disappeared on a retry
+    # Kind of the failure, even if it disappeared on a retry
     fault: Fault | None = None
     # The folder of the checkout in which the command ran
     root: str = ""

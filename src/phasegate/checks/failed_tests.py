@@ -1,4 +1,4 @@
-"""Extract what a test runner prints about each failed test: its assertion and its place."""
+"""Extract the assertion and the place of each failed test from the output of a test runner."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def gather_evidence(
     """Run all checks of the work and return their results.
 
     A failed check does not stop the others, so that an agent can fix everything in one round.
-    `other_roots` are further roots of the tree that are checked with their own plans. With
+    `other_roots` are the other roots of the tree, which are checked with their own plans. With
     `known_checks`, the results of all commands on this tree, no command is run. `on_finished` is
     called with each runner after its commands. `logs` is a folder for the complete output of each
     command, `reports` one for the reports of test runs.

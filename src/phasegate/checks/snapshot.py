@@ -1,4 +1,4 @@
-"""Record the state of a checkout before commands run in it, and detect what they changed."""
+"""Record the state of a checkout before commands run in it, and detect their changes."""
 
 from __future__ import annotations
 

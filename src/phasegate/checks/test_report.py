@@ -1,6 +1,6 @@
 """Run test commands with our own reporter, and read its results.
 
-A test file is a program of the agent and can print anything, also the summary of a runner. Our
+A test file is a program of the agent and can print anything, even the summary of a runner. Our
 reporter runs inside of the runner and writes each result to a file outside of the checkout. A run
 that was ended early has no end in that file.
 """
@@ -183,7 +183,7 @@ def find_report_problem(report: RunReport, parsed: TestRun | None) -> str | None
 
 
 def merge_report(parsed: TestRun | None, report: RunReport | None) -> TestRun | None:
-    """Add the reported tests to what was parsed from the output."""
+    """Add the reported tests to those that were parsed from the output."""
     if report is None:
         return parsed
     if parsed is not None:

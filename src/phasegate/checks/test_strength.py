@@ -227,7 +227,7 @@ class StrengthRunner:
         )
 
     def _ask_about_data(self) -> None:
-        """Ask about changed data files that a test file names: they may be what it expects."""
+        """Ask about changed data files that a test file names: they may hold its expected values."""
         data = {
             one.path.rpartition("/")[2]: one
             for one in self._inputs.changed
@@ -296,7 +296,7 @@ class StrengthRunner:
     # --- the base's and the work's tests over altered code
 
     def _probe_rewritten_tests(self) -> None:
-        """Mutate the code under rewritten tests; they must still detect what the old ones detected."""
+        """Mutate the code under rewritten tests; they must detect what the old ones detected."""
         old_run = self._old_tests
         changed = [one.decode() for one in self._tests if one.old is not None]
         words = list_rewritten_words(changed)
@@ -349,6 +349,10 @@ class StrengthRunner:
     def _judge_probe(
         self, path: str, mutant: Mutant, runs: tuple[_VariantRun, _VariantRun, _VariantRun]
     ) -> None:
+        """Add a finding for each rewritten test that misses a mutant that its old version detected.
+
+        `runs`: the old tests over the work, and the old and the new tests over the mutant.
+        """
         over_work, old, new = runs
         if old.timed_out or new.timed_out:
             return

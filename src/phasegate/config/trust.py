@@ -71,7 +71,7 @@ def _list_lines(parts: Iterable[TrustPart]) -> frozenset[str]:
 
 
 def forget_trust(root: Path, environ: Mapping[str, str]) -> None:
-    """Withdraw what was accepted for a repository."""
+    """Withdraw the acceptance for a repository."""
     write_accepted_lines(str(root), (), environ)
 
 
@@ -129,7 +129,7 @@ def _hash_folder(folder: str) -> tuple[str, int]:
 
 
 def describe_untrusted(untrusted: Iterable[TrustPart]) -> str:
-    """Return one line that names what is not used, and the command that accepts it."""
+    """Return one line that names the unused settings, and the command that accepts them."""
     names = escape_unprintable(", ".join(_name_part(part) for part in untrusted))
     return f"not used until you accept it with `phasegate trust`: {names}"
 

@@ -86,7 +86,7 @@ class TrustPart(Light):
 
 
 class Trust(Light):
-    """The parts of a repository that need trust, and what the user has accepted."""
+    """The parts of a repository that need trust, and those that the user has accepted."""
 
     parts: tuple[TrustPart, ...] = ()
     accepted: frozenset[str] = frozenset()

@@ -274,7 +274,9 @@ def push_to_bucket(folder: Path, wait_s: float) -> CopyReport:
 
 
 def verify_bucket_copy(folder: Path) -> AuditReport:
-    """Verify the bucket by itself and, in a repository, against what was recorded or read here."""
+    """Verify the bucket by itself and, in a repository, against the entries that were recorded or
+    read here.
+    """
     root = find_main_worktree(folder)
     bucket = open_bucket(
         load_config(root, os.environ).config.storage, os.environ, FINAL_COPY_TIMEOUT_S

@@ -165,7 +165,7 @@ class GitHubCompatible:
         return to_pull(self._api.decode(answer, PullPayload))
 
     def add_labels_and_reviewers(self, pull: PullRequest, spec: PullSpec) -> Sequence[str]:
-        """Add missing labels and reviewers; return a problem for each one that the forge refuses.
+        """Add missing labels and reviewers; return the problems, such as a refused reviewer.
 
         Reviewers are requested one by one: a request with one unknown account is refused as a
         whole.
@@ -189,7 +189,7 @@ class GitHubCompatible:
         return problems
 
     def _add_labels(self, number: int, names: Sequence[str]) -> Sequence[str]:
-        """Add labels; return the problems."""
+        """Add labels to a pull request, and return the problems."""
         path = f"{self._repository}/issues/{number}/labels"
         self._api.send("POST", path, {"labels": list(names)})
         return ()

@@ -318,7 +318,7 @@ def _render_profile(plan: PackagePlan) -> str:
 
 
 def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterator[str]:
-    """Yield further commands of the profile that use the project's tools; all if none is known.
+    """Yield the profile's other commands that use the project's tools, or all if none is known.
 
     Leave out those for the whole project (`mypy .`): the project's own command names its target.
     """

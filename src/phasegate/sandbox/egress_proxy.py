@@ -7,7 +7,7 @@ the namespace, answers inside of it, and the job can reach nothing else.
 Two kinds of requests are served. `CONNECT host:443` opens a tunnel to an allowed host; its contents
 are not inspected. A plain request below `/~0/` goes to the first route, an address from the
 settings or from the harness table: there the proxy replaces the job's placeholder key with the real
-key, in the header that authorises and nowhere else, and removes the key from the response.
+key, in the header that authorizes and nowhere else, and removes the key from the response.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EgressProxy:
         # placeholder key -> real key
         keys: Mapping[str, str] | None = None,
         on_attempt: Callable[[ConnectionAttempt], None] = lambda attempt: None,
-        # names of the headers that authorise, in lower case
+        # names of the headers that authorize, in lower case
         key_headers: Sequence[str] = KEY_HEADERS,
     ) -> None:
         self._hosts = tuple(hosts)

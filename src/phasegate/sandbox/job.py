@@ -210,7 +210,7 @@ class SandboxedJob:
 class _JobLoop:
     """The event loop of a job: transfers its input and output and reads its supervisor's reports.
 
-    Closing `stack` ends the job, also when an exception closes it.
+    Closing `stack` ends the job, even when an exception closes it.
     """
 
     def __init__(

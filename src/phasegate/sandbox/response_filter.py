@@ -39,9 +39,9 @@ class ResponseFilter:
         self._buffer = b""
         self._in_body = False
         self._has_body = False
-        # Set for a chunked body: what is left of the current chunk; -1 before its first line
+        # Set for a chunked body: the rest of the current chunk in bytes; -1 before its first line
         self._chunk_left: int | None = None
-        # Set for a body with a length: what is left of it
+        # Set for a body with a length: its rest in bytes
         self._length_left: int | None = None
         self._ended = False
 
@@ -57,7 +57,7 @@ class ResponseFilter:
         return self._in_body and (self.has_ended or is_until_close)
 
     def feed(self, data: bytes) -> bytes:
-        """Add received bytes; return the further bytes that the job may see."""
+        """Add received bytes; return the next bytes that the job may see."""
         self._buffer += data
         seen = b""
         while not self._in_body and b"\r\n\r\n" in self._buffer:

@@ -136,7 +136,7 @@ _ARGUMENTS_OFFSET = 16
 
 @cache
 def build_filter(machine: str) -> bytes | None:
-    """Return the filter program, or None for a machine whose system call numbers are not known."""
+    """Return the filter program, or None on a machine with unknown system call numbers."""
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
         return None

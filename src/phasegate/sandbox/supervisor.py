@@ -1,4 +1,5 @@
-"""The supervisor process of a job: starts the program, applies limits, kills what is left of it.
+"""The supervisor process of a job: starts the program, applies limits, kills the rest of its
+processes.
 
 It runs as its own program (`python -I -S`), so it uses cheap imports only. At a sandboxed level it
 is the first process of the job's PID namespace: no process inside can signal it, and when it ends,

@@ -1,4 +1,4 @@
-"""Determine what kind of repository a folder is in, and whether it can be initialised.
+"""Determine what kind of repository a folder is in, and whether it can be initialized.
 
 This module runs no git and imports little, because `init` must be fast.
 """

@@ -3,11 +3,11 @@
 Guarantees:
 - An entry is durable when `append_entry` returns, in the external log (`trail_log`). Threads may
   write concurrently.
-- A trail stays open until it is closed, also after its job has ended: later findings about the job
+- A trail stays open until it is closed, even after its job has ended: later findings about the job
   (checks, commits, a merge) belong to its trail too.
 - `close` exports the whole trail and returns its seal. When the journal has the seal, `forget`
   ends the trail.
-- A closed trail can be reopened by its seal, by the driver of the same feature, also after a
+- A closed trail can be reopened by its seal, by the driver of the same feature, even after a
   crash. The next seal replaces the previous one in the journal.
 - A crash at any point loses no entry: `recover_trails` closes what a dead process left open.
 """

@@ -215,8 +215,8 @@ _MAX_ATTEMPTS = 3
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """The result of a verification: what was checked, the problems (the first bad entry first), and
-    notes.
+    """The result of a verification: the checked parts, the problems (the first bad entry first),
+    and notes.
     """
 
     ok: bool

@@ -366,7 +366,7 @@ class AcpConversation:
         return AcpSessionEnd(how)
 
     def _build_failure_end(self, failure: AcpRequestFailed) -> AcpSessionEnd:
-        """Return how a session ends whose request failed."""
+        """Return the end of a session after a failed request."""
         if failure.error.code != AUTH_REQUIRED:
             return AcpSessionEnd(
                 AcpEndReason.CANCELLED if self._client.cancelled else AcpEndReason.ERROR,

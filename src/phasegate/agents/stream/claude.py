@@ -142,7 +142,7 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("assistant",))
 
 
 class ClaudeStreamParser(StreamParser):
-    """A parser that turns lines into events and keeps in its state what the report needs."""
+    """A parser that turns lines into events and keeps the data for the report in its state."""
 
     def __init__(
         self, state: StreamState, checkout: Path, *, input_includes_cache: bool = False

@@ -1,6 +1,7 @@
 """Format the output of an agent program for reading: messages, tool calls, shortened results.
 
-The harness of the program parses the lines, so a transcript shows what the run was judged by.
+The harness of the program parses the lines, so a transcript shows the events by which the run was
+judged.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class HarnessRow(Light):
     version_arguments: tuple[str, ...] = ()
     # Environment variables with a key; one of them is enough
     key_variables: tuple[str, ...] = ()
-    # Headers that authorise its requests: the egress proxy inserts the key there only
+    # Headers that authorize its requests: the egress proxy inserts the key there only
     key_headers: tuple[str, ...] = KEY_HEADERS
     # Environment variables with the endpoint, model and similar
     setting_variables: tuple[str, ...] = ()

@@ -99,7 +99,7 @@ def make_links(
 def find_first_break(
     start: str, links: Iterable[ChainLink], heads: Sequence[ChainHead], ends: Sequence[ChainHead]
 ) -> ChainBreak | None:
-    """Return the first entry that differs from what was written, or None.
+    """Return the first entry that differs from the written one, or None.
 
     The chain must pass through every one of `heads`, and end in one of `ends` (empty: the end is
     unknown).

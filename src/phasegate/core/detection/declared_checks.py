@@ -82,7 +82,7 @@ def describe_unasked(checks: Iterable[DeclaredCheck], asked: Iterable[str]) -> t
     named = ", ".join(left[:_MAX_NAMED])
     if len(left) > _MAX_NAMED:
         named += f" and {len(left) - _MAX_NAMED} more"
-    return (f"not asked for, because Phasegate does not recognise it as a check: {named}",)
+    return (f"not asked for, because Phasegate does not recognize it as a check: {named}",)
 
 
 def _list_lines(files: ProjectFiles) -> Iterator[tuple[str, str]]:

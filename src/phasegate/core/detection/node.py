@@ -175,7 +175,7 @@ def detect_node(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | 
         )
     if unasked:
         notes.append(
-            f"not asked for, because Phasegate does not recognise it as a check:"
+            f"not asked for, because Phasegate does not recognize it as a check:"
             f" {', '.join(unasked)}"
         )
 
@@ -381,7 +381,7 @@ def _expand_script(name: str, scripts: Mapping[str, str], depth: int = 0) -> lis
 
 
 def _list_called_scripts(line: str, scripts: Mapping[str, str]) -> list[str]:
-    """Return the scripts that a command runs, also by npm-run-all: `run-s lint test:*`."""
+    """Return the scripts that a command runs, directly or with npm-run-all: `run-s lint test:*`."""
     called = _RUN_SCRIPT.match(line)
     if called:
         return [called[1]] if called[1] in scripts else []

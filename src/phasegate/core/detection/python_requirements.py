@@ -118,7 +118,7 @@ def find_test_sources(files: ProjectFiles) -> list[RequirementSource]:
 
 
 def find_all_sources(files: ProjectFiles) -> list[RequirementSource]:
-    """Return every place that declares requirements, also those of linters."""
+    """Return every place that declares requirements, including those of linters."""
     return [source for find in _SOURCE_FINDERS for source in find(files) if source.arguments]
 
 

@@ -504,8 +504,8 @@ def blocker_lines(
 ) -> Iterator[str]:
     """Yield each blocked package with its reason and remedy.
 
-    Outside of a workflow, also the command that continues the package; else the workflow continues
-    it.
+    Outside of a workflow, the command that continues the package is added; else the workflow
+    continues it.
     """
     blocked = [row for row in rows if row.state == "BLOCKED"]
 

@@ -39,7 +39,7 @@ class CheckPolicy(StrEnum):
 
 
 class CommitChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """The checks of a pull request's head, and what the forge says about its base."""
+    """The checks of a pull request's head, and the state of its base on the forge."""
 
     found: tuple[Check, ...] = ()
     # Names, or patterns with `*`, that the rules of the base require

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MAX_QUOTED_CHARS = 4_000
-# Word joiner: invisible, and a forge recognises no trigger across it
+# Word joiner: invisible, and a forge recognizes no trigger across it
 _JOINER = "\u2060"
 # Mentions, references to issues, requests, epics, labels, snippets and milestones; images
 _TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(\[])")

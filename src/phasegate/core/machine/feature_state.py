@@ -138,7 +138,7 @@ class Feature(msgspec.Struct, frozen=True):
     # `user_notes_index` passes
     user_notes: str = msgspec.field(default="", name="said")
     user_notes_index: int = msgspec.field(default=0, name="said_at")
-    # All notes of the user: they apply to every later agent, also after the gate
+    # All notes of the user: they apply to every later agent, even after the gate
     decisions: str = ""
     remediation: str = ""
     # Commit of the base branch that contains the feature

@@ -1,6 +1,6 @@
 """Decide whether, and until when, to wait for an agent's rate limit.
 
-`agents/stream` recognises rate limits in the output of agents, and `engine/drive/step_runner` waits
+`agents/stream` recognizes rate limits in the output of agents, and `engine/drive/agent_wait` waits
 for them; `engine/jobs/__init__` lists all steps in between.
 """
 

@@ -1,4 +1,4 @@
-"""Parts of stored reasons that other modules recognise.
+"""Parts of stored reasons that other modules recognize.
 
 Imports nothing: `status` loads this module.
 """

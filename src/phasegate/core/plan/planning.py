@@ -67,7 +67,7 @@ def plan_packages(
 
     Tasks that share a file, or that wait for each other through such tasks, are one package. A
     chain in which each task waits only for the one before is joined while it stays small. With
-    `max_packages`, further packages are joined to the last one.
+    `max_packages`, the packages above that number are joined to the last one.
     """
     groups = _TaskGroups(tasks)
     groups.join_cycles()

@@ -1,4 +1,4 @@
-"""Measure the parts of a prompt, also of a recorded one."""
+"""Measure the parts of a prompt, new or recorded."""
 
 from __future__ import annotations
 

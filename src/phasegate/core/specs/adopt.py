@@ -18,7 +18,7 @@ from phasegate.core.test_strength.blocks import split_tests
 
 
 class AdoptionDraft(NamedTuple):
-    """Draft requirements, and what they do not cover."""
+    """Draft requirements, and the code that they do not cover."""
 
     spec: CapabilitySpec
     # Public functions and classes that no test names

@@ -1,4 +1,4 @@
-"""Bind requirements to tests and code, and hash what they are bound to.
+"""Bind requirements to tests and code, and hash the bound text.
 
 A test belongs to the requirements whose ids are in its text or its name. Code belongs to the
 requirements whose tests name it: a function or class of Python, a file in other languages.
@@ -75,7 +75,7 @@ def _list_tests(path: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def find_ids(text: str) -> set[str]:
-    """Return all ids of requirements in a text, also those in names: fr_auth_001."""
+    """Return all ids of requirements in a text, including those in names: fr_auth_001."""
     snake = (found.upper().replace("_", "-") for found in _SNAKE_ID.findall(text.lower()))
     return {*_ID.findall(text), *snake}
 
@@ -134,7 +134,7 @@ def _strip_comments(text: str, path: str) -> str:
 
 
 def hash_target(target: str, files: Mapping[str, str]) -> str:
-    """Return the hash of what a binding names in a tree; empty if it does not exist there."""
+    """Return the hash of the text that a binding names in a tree; empty if it does not exist there."""
     path = target.partition("::")[0]
     text = files.get(path)
     part = None if text is None else extract_bound_text(target, text)

@@ -313,7 +313,7 @@ def _find_problem(
     delta: Delta,
     found: tuple[str, CurrentRequirement] | None,
 ) -> SpecProblem | None:
-    """Return why a change cannot be applied to what was found."""
+    """Return the reason why a change cannot be applied to the current requirement."""
     code, message = _find_text_problem(found[1] if found else None, delta)
     revision = compute_revision(found[1]) if found else ""
     if delta.change is Change.ADDED:
@@ -347,7 +347,7 @@ def _find_problem(
 
 
 def _find_text_problem(old: CurrentRequirement | None, delta: Delta) -> tuple[str, str]:
-    """Return the code and the description of what is wrong with the new text; empty if nothing."""
+    """Return the code and the description of the problem of the new text; empty if it has none."""
     if not _is_one_requirement(delta):
         return (
             "bad-heading",

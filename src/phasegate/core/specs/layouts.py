@@ -66,7 +66,7 @@ def convert_openspec(text: str, capability: str) -> str:
             lines[index] = f"### {known[1]}: {known[2]}"
         else:
             lines[index] = f"### {prefix}-{next(numbers):03}: {heading[1]}"
-    return _normalise(lines)
+    return _normalize(lines)
 
 
 def convert_openspec_change(
@@ -161,7 +161,7 @@ def convert_speckit(text: str, capability: str) -> str:
         elif found := _SPECKIT_ROW.fullmatch(line):
             cells = "\n\n".join(cell.strip() for cell in _CELL_BORDER.split(found[3]))
             lines[index] = f"\n### {_qualify(prefix, found)}\n\n{cells}"
-    return _normalise(lines)
+    return _normalize(lines)
 
 
 def _qualify(prefix: str, found: re.Match[str]) -> str:
@@ -170,5 +170,5 @@ def _qualify(prefix: str, found: re.Match[str]) -> str:
     return f"{kind}{prefix.removeprefix('FR')}-{found[2]}"
 
 
-def _normalise(lines: Iterable[str]) -> str:
+def _normalize(lines: Iterable[str]) -> str:
     return render_spec(parse_spec("\n".join(lines)))

@@ -95,7 +95,7 @@ class CapabilitySpec(msgspec.Struct, frozen=True):
 
 
 def compute_revision(requirement: CurrentRequirement) -> str:
-    """Return the hash of what a requirement says; its id, priority and bindings do not count."""
+    """Return the hash of a requirement's text; its id, priority and bindings do not count."""
     parts = [requirement.title, requirement.text]
     for scenario in requirement.scenarios:
         parts += [scenario.name, scenario.text]

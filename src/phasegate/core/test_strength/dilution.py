@@ -39,7 +39,7 @@ MAX_SIGNS = 60
 
 
 class Sign(NamedTuple):
-    """A pattern in an added line, and what it means."""
+    """A pattern in an added line, and its meaning."""
 
     kind: str
     severity: Severity
@@ -355,7 +355,7 @@ _JOINED_LITERALS = re.compile(r"(['\"])\s*\+?\s*[rbf]?\1")
 
 
 def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFinding]:
-    """Yield added lines that weaken tests or recognise a test run."""
+    """Yield added lines that weaken tests or recognize a test run."""
     is_config = is_runner_config(file.path) or is_mixed_config(file.path)
     signs: tuple[Sign, ...] = ()
     if not _is_prose(file.path):
@@ -733,7 +733,7 @@ _JS_CONSTANT = re.compile(
 
 
 def _list_constant_functions(file: ChangedText, added: set[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield new functions with parameters whose whole body returns a literal."""
+    """Yield new functions that have parameters but only return a literal."""
     text = file.new or ""
     if file.path.endswith(JAVASCRIPT):
         for found in _JS_CONSTANT.finditer(text[:MAX_TEXT_CHARS]):
@@ -768,7 +768,7 @@ _NUMBER_OR_WORD = re.compile(r"\d[\d_.]*|[A-Za-z]\w+")
 def _find_copied_tables(
     changed: Sequence[ChangedText], patterns: tuple[str, ...]
 ) -> Iterator[StrengthFinding]:
-    """Yield tables of the code whose every entry is an input and its result in one test line."""
+    """Yield tables of the code in which each entry has an input and a result of one test line."""
     test_lines = [
         {*_NUMBER_OR_WORD.findall(line)}
         for file in changed

@@ -1,4 +1,4 @@
-"""Values about the strength of tests: reported tests, findings, and what they mean for the gate."""
+"""Values about the strength of tests: reported tests, findings, and their consequence for the gate."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class RevertedRequirement(msgspec.Struct, frozen=True):
 
 
 class MutantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed line of the work, and whether a test noticed."""
+    """One mutated line of the work, and whether a test detected it."""
 
     path: str
     line: int
@@ -162,7 +162,7 @@ def fold_id(text: str) -> str:
 
 
 def names_requirement(text: str, requirement: str) -> bool:
-    """Return True if a text contains a requirement id, also as a part of an identifier."""
+    """Return True if a text contains a requirement id, alone or in an identifier."""
     return fold_id(requirement) in fold_id(text)
 
 

@@ -12,7 +12,7 @@ MAX_DOUBTS = 10
 
 
 def render_strength(report: StrengthReport) -> str:
-    """Return the page: what rejects, what is asked, requirements, survivors, flaky tests, notes."""
+    """Return the page: rejections, questions, requirements, survivors, flaky tests, notes."""
     survivors = [mutant for mutant in report.mutants if not mutant.killed]
     accepted = [
         f"{finding}: {report.accepted[finding.id]}"
@@ -46,7 +46,7 @@ def list_doubts(report: StrengthReport) -> list[str]:
     survivors = [mutant for mutant in report.mutants if not mutant.killed]
     unnoticed = [row.requirement for row in report.requirements if not row.bites]
 
-    # What rejects, then what was decided on, then what is only known
+    # Rejections first, then decided findings, then mere facts
     doubts = [str(finding) for finding in report.rejecting]
     doubts += [
         f"accepted by you: {finding} ({report.accepted[finding.id]})"

@@ -26,8 +26,8 @@ class Assertion(NamedTuple):
 def list_assertions(function: Function) -> list[Assertion]:
     """Return the assertions that a run of the test evaluates.
 
-    Left out are those that are true whatever the code does, that follow a return, or that are in a
-    function that is never called. A runner does not execute the body of a generator.
+    An assertion does not count if it is always true, follows a return, or is in a function that is
+    never called. A runner does not execute the body of a generator.
     """
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _walk_scope(function)):
         return []

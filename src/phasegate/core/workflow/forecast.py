@@ -16,7 +16,7 @@ class PastRun(NamedTuple):
     tokens: int
 
 
-# Revisions and further packages: a run of three packages takes up to three times the least
+# Revisions and more packages: a run of three packages takes up to three times the least
 _MOST_RUNS = 3
 # Tokens of a prompt, as in runs on real repositories
 _PROMPT_TOKENS = (2_500, 5_000)

@@ -73,7 +73,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a transition is not possible now, and a hint about what is possible."""
+    """The reason why a transition is not possible now, and a hint about the possible ones."""
 
     reason: str
     hint: str = ""
@@ -239,7 +239,7 @@ def build_state_view(workflow: Workflow | None) -> dict[str, object]:
 
 
 def build_own_state(workflow: Workflow | None) -> dict[str, object]:
-    """Build the content of phasegate.json: what the next-steps block needs besides state.json.
+    """Build the content of phasegate.json, which the next-steps block needs besides state.json.
 
     It names the feature and the phase that it is about. `noun` is included only for a user-defined
     workflow type.

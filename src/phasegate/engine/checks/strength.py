@@ -271,7 +271,7 @@ class StrengthMeasurement(NamedTuple):
 
 
 def _is_fix(package: WorkPackage) -> bool:
-    """Return True for a package that fixes what a gate found: the gate is its test."""
+    """Return True for a package that fixes the finding of a gate: the gate is its test."""
     titles = [render_note(note, GATE="\0") for note in ("fix_title", "asked_title")]
     return package.title.startswith(tuple(title.partition("\0")[0] for title in titles))
 

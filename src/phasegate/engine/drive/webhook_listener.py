@@ -1,6 +1,6 @@
 """Receive events of the forge: each one that is genuine asks for a look at the forge.
 
-Nothing of an event is used but that it came: what is new is read from the forge.
+The content of an event is not used: the new state is read from the forge.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def listen_for_events(project: Project, address: str, wake: Event) -> Iterator[s
         timeout = _REQUEST_TIMEOUT_S
 
         def do_POST(self) -> None:
+            """Set `wake` for a genuine event, and refuse every other request."""
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal():
                 self._answer(HTTPStatus.LENGTH_REQUIRED)

@@ -72,7 +72,7 @@ def open_record(project: Project, *, fleet: bool) -> Iterator[WritableStore]:
 def fetch_published_checkouts(
     project: Project, package: WorkPackage
 ) -> tuple[CheckoutSnapshot, ...]:
-    """Fetch what the agents of a package left in their checkouts on a worker."""
+    """Fetch the files that the agents of a package left in their checkouts on a worker."""
     from phasegate.engine.fleet.code_transfer import fetch_snapshot
 
     snapshot = fetch_snapshot(project, package.feature_slug)

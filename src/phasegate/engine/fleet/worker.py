@@ -622,6 +622,7 @@ async def serve_queues(root: Path, report: Callable[[str], None]) -> None:
 async def _serve_until_signal(
     project: Project, client: Client, shutdown: _Shutdown, report: Callable[[str], None]
 ) -> None:
+    """Serve the task queues of the repository; after a signal, let running agents end."""
     register_repository(project)
     # Each activity checks it again
     with suppress(TemporarilyUnavailable):

@@ -70,7 +70,7 @@ class LiveTrail:
             self._write_entry(entry)
 
     def note_blockers(self, blockers: Iterable[str]) -> None:
-        """Write every blocker once."""
+        """Write a trail entry for each blocker that has none yet."""
         for text in blockers:
             if text not in self.blockers:
                 self.blockers.add(text)

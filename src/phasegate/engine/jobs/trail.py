@@ -1,4 +1,4 @@
-"""Write the trail of a running job: what Phasegate observes and what the agent reports."""
+"""Write the trail of a running job: the observations of Phasegate and the reports of the agent."""
 
 from __future__ import annotations
 

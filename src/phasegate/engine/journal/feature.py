@@ -39,7 +39,7 @@ def read_workflows(reader: RecordReader) -> list[Workflow]:
 
 
 def make_workflow(row: WorkflowRow) -> Workflow:
-    """Convert a stored row."""
+    """Convert the stored row of a workflow."""
     return Workflow(
         feature=row.feature,
         type=row.type,

@@ -66,7 +66,7 @@ class RepositoryTrust(NamedTuple):
         accept_parts(self.root, self.trust.parts, os.environ)
 
     def forget(self) -> None:
-        """Withdraw what was accepted."""
+        """Withdraw the user's acceptance."""
         forget_trust(self.root, os.environ)
 
 

@@ -104,7 +104,7 @@ def build_package_job(
 ) -> JobAssignment:
     """Build a new job for a package in the given folder.
 
-    `user_message`: what the user said to all agents of the feature. `programs`: paths of the
+    `user_message`: the user's message to all agents of the feature. `programs`: paths of the
     programs that the setup installed, relative to the folder.
     """
     place_file(folder, workspace.document_name, workspace.document)
@@ -196,7 +196,7 @@ def build_comparison_job(
     """Build a job that compares attempts at a package without revealing their authors.
 
     `folder`: the review copy of `base_commit`, into which the caller exported the candidates; the
-    document of the package is written there. `user_message`: what the user said to all agents of
+    document of the package is written there. `user_message`: the user's message to all agents of
     the feature.
     """
     place_file(folder, workspace.document_name, workspace.document)
@@ -486,8 +486,8 @@ def build_phase_job(
 ) -> JobAssignment:
     """Build a new job for a phase in the given folder, on a commit of the feature's branch.
 
-    `replies`: what the author answered to the findings of the previous round. `evidence`: the
-    results of the checks of this commit, for a reviewer.
+    `replies`: the author's replies to the findings of the previous round. `evidence`: the results
+    of the checks of this commit, for a reviewer.
     """
     project = branch.project
     role = request.role

@@ -83,7 +83,7 @@ def assign_comparison(
     """Build the comparison job: a copy of the base, next to the tree of each candidate.
 
     The trees of the candidates have no git directory: its history would reveal the agents.
-    `user_message`: what the user said to all agents of the feature.
+    `user_message`: the user's message to all agents of the feature.
     """
     project = workspace.project
     base_commit = workspace.for_attempt(request.candidates[0]).base_commit()

@@ -1,4 +1,4 @@
-"""Prepare what is merged of a feature: its code, its tests and one document.
+"""Prepare the merged parts of a feature: its code, its tests and one document.
 
 The feature's branch keeps everything that the workflow wrote. What is merged is a copy of its
 history without these files, plus one commit for the document. The checks run on the merge of that

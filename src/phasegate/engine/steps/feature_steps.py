@@ -374,7 +374,7 @@ class FeatureSteps:
             notes.add_merge(self._branch.commit_files(incomplete, message), message)
 
     def _write_decisions(self, decisions: str) -> None:
-        """Add the user's decisions to the specification: it describes what was built."""
+        """Add the user's decisions to the specification, so that it describes the built feature."""
         documents = self._branch.read_documents(self._branch.list_documents())
         name = next((name for name in ("spec.md", "proposal.md") if name in documents), "")
         section = list_decisions(decisions)
@@ -407,7 +407,7 @@ class FeatureSteps:
         )
 
     def _find_waived_review(self, feature: Feature) -> ReviewWaived | None:
-        """Return the event that skips a review of what was already reviewed as a package."""
+        """Return the event that skips the review of work that was already reviewed as a package."""
         name = feature.sole_reviewed_package
         if feature.todo[0] is not Step.REVIEW or feature.phase.key != CODE_REVIEW or not name:
             return None

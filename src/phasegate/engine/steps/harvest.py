@@ -211,7 +211,7 @@ def render_violations(violations: Sequence[Violation]) -> Iterator[str]:
 
 
 def summarize_paths(paths: Sequence[str]) -> str:
-    """Join the first paths, followed by the number of further ones."""
+    """Join the first paths, followed by the number of the others."""
     if len(paths) > MAX_NAMES_SHOWN:
         more = [f"and {len(paths) - MAX_NAMES_SHOWN} more"]
     else:

@@ -92,7 +92,7 @@ class PackageSteps:
     ) -> None:
         """Create the steps of a package.
 
-        `user_message`: what the user said to all agents of the feature. `entrants`: the agents of a
+        `user_message`: the user's message to all agents of the feature. `entrants`: the agents of a
         contest, one per attempt.
         """
         self._workspace = workspace

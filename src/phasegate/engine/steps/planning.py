@@ -295,6 +295,7 @@ class PackagePlanner(NamedTuple):
         return {package.work_package_id: render_package(package, plan) for package in packages}
 
     def _load_documents(self, documents: Mapping[str, str]) -> StepResult[AnyFeatureEvent]:
+        """Record the packages of these documents, and replace those that have no document."""
         now = self.project.now()
         current = [row for row in self.context.packages if row.state != PackageState.REPLACED]
         try:

@@ -123,7 +123,7 @@ def _bind(
     merged: str,
     changed: Iterable[str],
 ) -> dict[str, CapabilitySpec]:
-    """Bind requirements to the changed tests that name them, and accept what was changed."""
+    """Bind requirements to the changed tests that name them, and accept the changes."""
     project = branch.project
     bound_paths = {
         binding.target.partition("::")[0]

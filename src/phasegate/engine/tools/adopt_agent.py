@@ -11,8 +11,8 @@ from phasegate.checks.plan import Purpose
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.specs.adopt import find_tests
 from phasegate.core.specs.bindings import list_public_symbols
-from phasegate.core.specs.characterise import (
-    draft_characterised,
+from phasegate.core.specs.characterize import (
+    draft_characterized,
     name_test_file,
     parse_proposal,
     select_slice,
@@ -55,7 +55,7 @@ _AGAIN = "run adopt again, or with another agent"
 def adopt_with_agent(
     project: Project, store: Store, folder: str, capability: str, limit: int, agent: str
 ) -> AdoptedCode:
-    """Ask an agent for requirements with tests, run these, and propose what they show.
+    """Ask an agent for requirements with tests, run these, and propose the shown requirements.
 
     Nothing is written to the user's checkout.
     """
@@ -91,7 +91,7 @@ def adopt_with_agent(
     try:
         proposal = parse_proposal(answer)
         proposal = msgspec.structs.replace(proposal, requirements=proposal.requirements[:limit])
-        drafted = draft_characterised(
+        drafted = draft_characterized(
             capability=capability,
             proposal=proposal,
             test_file=test_file,

@@ -122,7 +122,7 @@ def plan_removal(root: Path, entry: SettingsEntry) -> SettingsChange:
 
 
 def apply_change(change: SettingsChange) -> None:
-    """Write the change to disk."""
+    """Write the changed settings, or delete a file that held nothing else and its empty folder."""
     if change.after == change.before:
         return
     if change.after is not None:

@@ -198,7 +198,7 @@ def write_adoption(project: Project, adopted: AdoptedCode) -> AdoptedCode:
 
 
 def render_adoption(adopted: AdoptedCode) -> list[str]:
-    """Render a proposal as text: the document, and what it does not cover."""
+    """Render a proposal as text: the document, and the code that it does not cover."""
     lines = [] if adopted.is_written else [adopted.text.rstrip(), ""]
     if adopted.tests and not adopted.is_written:
         lines += [f"{adopted.test_file}:", "", adopted.tests.rstrip(), ""]

@@ -125,7 +125,7 @@ def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
 
 
 def _lint_file(path: Path) -> list[Finding]:
-    """Return the findings of one template file, also about its name."""
+    """Return the findings about one template file and its name."""
     name = parse_file_name(path.name)
     if name is None:
         return [

@@ -14,7 +14,7 @@ _LOG = re.compile(r"  - whole output: .*kept in (\S+)")
 
 
 class CheckLine(NamedTuple):
-    """One check: its outcome, what it found, and the same command before the work."""
+    """One check: its outcome, its findings, and the outcome of the same command before the work."""
 
     name: str
     # passed, failed, not asked for

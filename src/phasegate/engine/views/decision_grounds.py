@@ -1,4 +1,4 @@
-"""The grounds of a decision: what is asked and why, changes, checks, requirements and cost."""
+"""The grounds of a decision: question and reason, changes, checks, requirements and cost."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _read_whole_checks(
 
 
 def _summarize(grounds: DecisionGrounds) -> Iterator[str]:
-    """Yield the answers to what a user asks first: changes, tests, requirements and cost."""
+    """Yield the facts that a user needs first: changes, tests, requirements and cost."""
     added = sum(file.added for file in grounds.files)
     deleted = sum(file.deleted for file in grounds.files)
     yield f"changes: {pluralize(len(grounds.files), 'file')}, +{added} -{deleted}"
@@ -348,7 +348,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
 
 
 def _render_effects(grounds: DecisionGrounds) -> Iterator[str]:
-    """Yield each allowed command with what it does, the one that continues first."""
+    """Yield each allowed command with its effect, the one that continues first."""
     placeholders = {"back": " PHASE WHY", "resolve": " HOW", "escalate": " WHY", "cancel": " WHY"}
     names = sorted(grounds.effects, key=lambda name: name not in ("complete", "resolve", "run"))
     for name in names:

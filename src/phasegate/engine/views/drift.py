@@ -68,7 +68,7 @@ class DriftReport(msgspec.Struct, frozen=True):
 
 
 def find_drift(project: Project) -> DriftReport:
-    """Compare the tests and the code of each requirement with what was accepted."""
+    """Compare the tests and the code of each requirement with the accepted ones."""
     commit = require_head(project)
     current = require_specs(project, commit)
     files = read_bound_files(

@@ -27,7 +27,7 @@ from phasegate.storage.rows import GateRow
 
 
 class FeatureStatusView(NamedTuple):
-    """The state of a feature, what the user has to decide, and the orders that are allowed."""
+    """The state of a feature, the due decision of the user, and the allowed orders."""
 
     feature: str
     type: str

@@ -156,7 +156,7 @@ def _follow_lines(path: Path, keep_following: Callable[[], bool]) -> Iterator[by
             if is_last:
                 break
 
-            # Read once more what was written before the job ended.
+            # Read the last output, which was written before the job ended.
             is_last = not keep_following()
 
     if pending:

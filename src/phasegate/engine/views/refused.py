@@ -1,4 +1,4 @@
-"""Work that was refused because it left the file scope: what it changed, and how to allow it.
+"""Work that was refused because it left the file scope: its changes, and how to allow them.
 
 Nothing of it was committed: the changes are read from the checkout, without following links.
 """

@@ -65,7 +65,7 @@ class BindingView(msgspec.Struct, frozen=True):
 
 
 class SpecRequirementView(msgspec.Struct, frozen=True):
-    """A current requirement, with what it is bound to and what is wrong with that."""
+    """A current requirement, with its bindings and their problems."""
 
     id: str
     capability: str

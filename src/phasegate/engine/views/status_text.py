@@ -224,7 +224,7 @@ def _feature_table(overview: Overview, page: StatusPage) -> Iterator[str]:
 
 
 def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
-    """Yield the state of a fleet's workers: what is known, since when, and what is unknown."""
+    """Yield the state of a fleet's workers: known facts, their age, and unknown facts."""
     from datetime import datetime
 
     now = datetime.fromisoformat(fleet.at)
@@ -256,7 +256,7 @@ def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
 
 
 def _fleet_wait_lines(fleet: FleetStatus) -> Iterator[str]:
-    """Yield why features of a fleet wait, and what is unknown."""
+    """Yield why features of a fleet wait, and which reasons are unknown."""
     if fleet.paused:
         yield f"  paused since {fleet.paused}: nothing new starts; phasegate fleet resume"
 

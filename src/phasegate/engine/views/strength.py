@@ -20,7 +20,7 @@ from phasegate.typed import read_json
 def read_strength(
     project: Project, reader: RecordReader, feature: str, package: str
 ) -> StrengthReport | None:
-    """Return the report of the last checked commit, with what the user has accepted since."""
+    """Return the report of the last checked commit, with the findings accepted since."""
     document = ""
     accepted = {}
     for recorded in reader.events(feature):

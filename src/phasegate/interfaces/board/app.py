@@ -621,7 +621,7 @@ def _show_part(board: Board, request: Request) -> Response:
 
 
 def _show_timeline(board: Board, request: Request) -> Response:
-    """Show when agents ran, and what they cost."""
+    """Show the times and costs of agent runs."""
     rows: list[TimelineRow] = []
     spendings = {}
     job_links: dict[str, str] = {}

@@ -43,7 +43,7 @@ class UpdateHub:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop polling."""
+        """Stop the polling thread, and wait for its end."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,6 +1,6 @@
 """Live lines at the bottom of a terminal, below the regular output.
 
-No terminal mode is changed, so nothing needs to be restored: the lines are erased at the end, also
+No terminal mode is changed, so nothing needs to be restored: the lines are erased at the end, even
 after an error. Without a terminal (a pipe, a log, TERM=dumb) no lines are drawn.
 """
 

@@ -368,7 +368,7 @@ def _handle_stop(arguments: StopArguments, session: McpSession, elicitor: Elicit
 def _handle_artifact(
     arguments: ArtifactArguments, session: McpSession, _elicitor: Elicitor
 ) -> JsonObject:
-    """List, read or write artifacts."""
+    """List, read or write artifacts of a feature."""
     files = ArtifactFiles(session.folder)
     if arguments.action == "list":
         listed = files.list_artifacts(arguments.feature or None)

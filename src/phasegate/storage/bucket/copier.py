@@ -4,9 +4,9 @@
     papers/{sha256}                 evidence, artifacts and prompts, by content
     chain/{store id}/{number}       pages of the chain: entries in order, with their hashes
 
-The journal shows what is not in the bucket yet: everything after the last page. So a process
-that is killed, or cannot reach the bucket, loses nothing, and a second copier continues where
-the first one stopped.
+The journal shows which entries are not in the bucket yet: all after the last page. So a process
+that is killed, or cannot reach the bucket, loses nothing, and a second copier continues where the
+first one stopped.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def _parse_batch_output(stream: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _parse_commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
-    """Parse a commit object and normalise unusual values."""
+    """Parse a commit object and normalize unusual values."""
     head, _, message = data.partition(b"\n\n")
     fields = [line.partition(" ")[::2] for line in head.decode(errors="replace").split("\n")]
     encoding = next((value for name, value in fields if name == "encoding"), "utf-8")

@@ -79,7 +79,7 @@ def write_agent_git_dir(
 
 
 def _drop_unreached_tags(repository: Repository, spec: AgentGitSpec) -> dict[str, str]:
-    """Return the refs without tags of other branches, whose code the job has no part in."""
+    """Return the refs without the tags of branches that do not concern the job."""
     tags = {name for name in spec.refs if name.startswith("refs/tags/")}
     if not tags:
         return {**spec.refs}

@@ -280,7 +280,7 @@ class _CheckoutBuilder(NamedTuple):
     def build(self, folder: Path, retired: _RetiredCheckout | None) -> Checkout:
         """Write all files under a temporary name, then the record, then rename the folder.
 
-        In this order, the state that a crash leaves is easy to recognise.
+        In this order, the state that a crash leaves is easy to recognize.
         """
         make_folder(self.records, 0o777)
         index = self.records / "index.new"

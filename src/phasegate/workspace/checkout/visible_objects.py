@@ -1,4 +1,4 @@
-"""Keep an object folder with what jobs may read: what the commits they start from reach.
+"""Keep an object folder with the objects that jobs may read: those that their base commits reach.
 
 The user's object folder has more: stashes, private branches, commits that were thrown away. A job
 can read every file that it sees, so it sees a copy with nothing else. The copy grows by a pack for

@@ -41,7 +41,7 @@ class _Entry(NamedTuple):
 
 
 def read_original_head(repository: Repository, slug: str) -> str:
-    """Return the last commit of a feature's branch; also after it was merged and deleted."""
+    """Return the last commit of a feature's branch, even if it was merged and deleted."""
     names = (f"{BRANCH_PREFIX}feat/{slug}", ORIGINAL_PREFIX + slug)
     refs = read_refs(repository, *names)
     return next((refs[name] for name in names if name in refs), "")

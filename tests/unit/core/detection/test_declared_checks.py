@@ -9,7 +9,7 @@ from phasegate.core.detection.model import DetectedProject, MachineInfo
 from phasegate.core.detection.node import detect_node
 from phasegate.core.detection.python import detect_python
 
-UNKNOWN = "not asked for, because Phasegate does not recognise it as a check: "
+UNKNOWN = "not asked for, because Phasegate does not recognize it as a check: "
 EXCLUDED = ".venv,.phasegate-tools"
 
 

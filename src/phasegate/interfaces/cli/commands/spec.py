@@ -56,7 +56,7 @@ def import_(folder: Path, change: str | None, as_json: bool) -> int:
         for one in imported
     ]
     lines += [
-        f"WARNING {one.source} has no requirement that was recognised, such as **FR-001**: its "
+        f"WARNING {one.source} has no requirement that was recognized, such as **FR-001**: its "
         f"text was kept in {one.document}, but nothing of it is traced or watched"
         for one in imported
         if not one.requirements

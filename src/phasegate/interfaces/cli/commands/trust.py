@@ -79,7 +79,7 @@ def _confirm() -> bool:
 
 
 def _format_trust(repository: RepositoryTrust) -> list[str]:
-    """Return the lines about what a repository asks for."""
+    """Return the lines about the requests of a repository."""
     asked = repository.describe()
     lines = [f"{make_printable(repository.root)} asks for:"]
     for kind in _KINDS:

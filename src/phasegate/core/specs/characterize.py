@@ -1,4 +1,4 @@
-"""Draft requirements from what an agent proposes about existing code, by what its tests show.
+"""Draft requirements from an agent's proposal for existing code, and from its tests.
 
 A requirement is observed if its test passes, asserts something and names the code. One whose test
 does not pass is dropped. One without such a test is inferred, and uncovered.
@@ -126,7 +126,7 @@ def parse_proposal(answer: str) -> Proposal:
     return msgspec.structs.replace(proposal, tests="".join(tests))
 
 
-def draft_characterised(
+def draft_characterized(
     capability: str,
     proposal: Proposal,
     test_file: str,
