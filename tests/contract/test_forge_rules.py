@@ -25,7 +25,8 @@ from phasegate.core.forge.pull_request import (
 )
 from phasegate.forge.registry import FORGES, connect_forge
 
-HEAD, OLD, BASE = "a" * 40, "b" * 40, "c" * 40
+HEAD, OLD, BASE, MERGED = "a" * 40, "b" * 40, "c" * 40, "d" * 40
+APPROVERS = {7: "ada", 8: "grace", 10: "lin"}
 Answers = dict[str, Any]
 Change = Callable[[Answers], object]
 GITHUB = "/api/v3/repos/team/greet"
@@ -125,9 +126,13 @@ def gitlab() -> Answers:
             "approvals_required": 1,
             "approved_by": [{"user": ada, "approved_at": "2026-11-18T10:01:00.000Z"}],
         },
-        STATUSES: [{"name": "test", "status": "success", "allow_failure": False}],
-        **{f"{GITLAB}/members/all/{number}": {"access_level": 40} for number in (7, 8, 9)},
+        STATUSES: [job(1, "test", "success")],
+        **{f"{GITLAB}/members/all/{number}": {"access_level": 40} for number in range(7, 11)},
     }
+
+
+def job(number: int, name: str, status: str, ref: str = "one", **more: object) -> Answers:
+    return {"id": number, "name": name, "status": status, "ref": ref, **more}
 
 
 def gitea() -> Answers:
@@ -209,6 +214,40 @@ def approved_by(identity: int, username: str, **more: object) -> Change:
         f"{MERGE_REQUEST}/approvals",
         approved_by=[{"user": user, "approved_at": "2026-11-18T10:01:00.000Z"}],
     )
+
+
+def rules_of_gitlab(*approved_at: str) -> Change:
+    """Two rules, which GitLab reports as met: by ada, and by grace or lin. Three have approved."""
+    people = [{"id": number, "username": name} for number, name in APPROVERS.items()]
+
+    def change(answers: Answers) -> None:
+        approvals = [
+            {"user": user, "approved_at": f"2026-11-18T{time}:00.000Z"}
+            for user, time in zip(people, approved_at, strict=False)
+        ]
+        put(f"{MERGE_REQUEST}/approvals", approvals_required=2, approved_by=approvals)(answers)
+        rules = [
+            {"approvals_required": 1, "approved_by": people[:1]},
+            {"approvals_required": 1, "approved_by": people},
+            {"approvals_required": 0, "approved_by": []},
+        ]
+        answers[f"{MERGE_REQUEST}/approval_state"] = {"rules": rules}
+
+    return change
+
+
+def merged_results(status: str, *parents: str) -> Change:
+    """The pipeline ran on a merge of these commits; the head has no check but our own."""
+
+    def change(answers: Answers) -> None:
+        commit = f"{GITLAB}/repository/commits/{MERGED}"
+        answers[STATUSES] = [job(1, "phasegate", "success")]
+        answers[f"{GITLAB}/repository/commits/{BASE}/statuses"] = [job(2, "test", "success")]
+        answers[commit] = {"parent_ids": [*parents]}
+        answers[f"{commit}/statuses"] = [job(3, "test", status, "refs/merge-requests/1/merge")]
+        put(MERGE_REQUEST, head_pipeline={"status": status, "sha": MERGED})(answers)
+
+    return change
 
 
 def pushed(answers: Answers) -> None:
@@ -294,7 +333,7 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("github", "bot", reviews(review(1, "robot[bot]", "APPROVED"))),
     ("github", "nobody", reviews({**review(1, "ada", "APPROVED"), "user": None})),
     *(
-        ("gitlab", status, put_list(STATUSES, {"name": "test", "status": status}))
+        ("gitlab", status, put_list(STATUSES, job(1, "test", status)))
         for status in (
             *("failed", "canceled", "canceling", "created", "pending", "running", "manual"),
             *("scheduled", "preparing", "waiting_for_resource", "a new state"),
@@ -322,6 +361,37 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("gitlab", "author", approved_by(9, "phasegate-user")),
     ("gitlab", "bot", approved_by(8, "project_1_bot")),
     ("gitlab", "service account", approved_by(8, "helper", bot=True)),
+    ("gitlab", "service account by its name", approved_by(8, f"service_account_{'0a' * 16}")),
+    (
+        "gitlab",
+        "blocked account",
+        put(f"{GITLAB}/members/all/7", access_level=40, state="blocked"),
+    ),
+    ("gitlab", "a rule is met by an old approval", rules_of_gitlab("09:59", "10:01", "10:01")),
+    *(
+        ("gitlab", f"merged results {status}", merged_results(status, BASE, HEAD))
+        for status in ("failed", "running", "created")
+    ),
+    (
+        "gitlab",
+        "green on the branch, red merged results",
+        lambda a: (
+            merged_results("failed", BASE, HEAD)(a),
+            a[STATUSES].append(job(4, "lint", "success")),
+        ),
+    ),
+    ("gitlab", "merged results of another head", merged_results("success", BASE, OLD)),
+    ("gitlab", "merged results of a later push", merged_results("success", HEAD)),
+    (
+        "gitlab",
+        "red in a later pipeline",
+        put_list(STATUSES, job(2, "test", "failed"), job(1, "test", "success")),
+    ),
+    (
+        "gitlab",
+        "red in the pipeline of another ref",
+        put_list(STATUSES, job(1, "test", "failed"), job(2, "test", "success", "two")),
+    ),
     (
         "gitlab",
         "approved before the push",
@@ -408,9 +478,16 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         "a job that may fail",
         put_list(
             STATUSES,
-            {"name": "test", "status": "success"},
-            {"name": "docs", "status": "failed", "allow_failure": True},
+            job(1, "test", "success"),
+            job(2, "docs", "failed", allow_failure=True),
         ),
+    ),
+    ("gitlab", "both rules met by one user", rules_of_gitlab("10:01")),
+    ("gitlab", "merged results", merged_results("success", BASE, HEAD)),
+    (
+        "gitlab",
+        "green in a later pipeline of the same ref",
+        put_list(STATUSES, job(2, "test", "success"), job(1, "test", "failed")),
     ),
     (
         "gitlab",
