@@ -86,8 +86,8 @@ def review(number: int, who: str, state: str, commit: str = HEAD, **more: object
     return {"id": number, "user": user, "state": state, "body": "", "commit_id": commit, **more}
 
 
-def run(name: str, conclusion: str | None, status: str = "completed") -> Answers:
-    return {"name": name, "status": status, "conclusion": conclusion}
+def run(name: str, conclusion: str | None, status: str = "completed", app: int = 1) -> Answers:
+    return {"name": name, "status": status, "conclusion": conclusion, "app": {"id": app}}
 
 
 def suite(status: str = "completed", conclusion: str | None = "success", runs: int = 1) -> Answers:
@@ -200,6 +200,32 @@ def protection(**found: object) -> Change:
     return put(f"{GITHUB}/branches/main", protection={"required_status_checks": found})
 
 
+def required_of_app(app: int | None, *found: Answers, key: str = "app_id") -> Change:
+    """The base requires `late` of one app; these runs are there."""
+    check = {"context": "late", key: app}
+    if key == "app_id":
+        change = protection(contexts=["late"], checks=[check])
+    else:
+        rule = {"type": "required_status_checks", "parameters": {"required_status_checks": [check]}}
+        change = put_list(f"{GITHUB}/rules/branches/main", rule)
+    return lambda answers: (change(answers), runs(*found)(answers))
+
+
+def status_of(login: str) -> Change:
+    """The base requires `late` of app 15, and this account set it as a status."""
+    status = {"context": "late", "state": "success", "creator": {"login": login, "type": "Bot"}}
+
+    def change(answers: Answers) -> None:
+        required_of_app(15)(answers)
+        path = f"{GITHUB}/commits/{HEAD}"
+        answers[f"{path}/status"] = {"state": "success", "statuses": [status], "total_count": 1}
+        answers[f"{path}/statuses"] = [status, {**status, "creator": {"login": "ada"}}]
+        answers["/api/v3/apps/ci"] = {"id": 15, "slug": "ci"}
+        answers["/api/v3/apps/other"] = {"id": 16, "slug": "other"}
+
+    return change
+
+
 def reviews(*found: Answers) -> Change:
     return put_list(f"{GITHUB}/pulls/1/reviews", *found)
 
@@ -297,6 +323,16 @@ REFUSED: list[tuple[str, str, Change]] = [
     ),
     ("github", "ruleset on page two", required("late")),
     ("github", "required name is no pattern", required("tes[t]")),
+    *(
+        (
+            "github",
+            f"required of another app by {key}",
+            required_of_app(15, run("late", "success", app=16), key=key),
+        )
+        for key in ("app_id", "integration_id")
+    ),
+    ("github", "required status of another app", status_of("other[bot]")),
+    ("github", "required status of a user", status_of("ada")),
     ("github", "blocked", put(f"{GITHUB}/pulls/1", mergeable_state="blocked")),
     ("github", "behind", put(f"{GITHUB}/pulls/1", mergeable_state="behind")),
     ("github", "not mergeable", put(f"{GITHUB}/pulls/1", mergeable=False, mergeable_state="dirty")),
@@ -442,6 +478,15 @@ REFUSED: list[tuple[str, str, Change]] = [
         )
     ),
     ("gitea", "author", gitea_reviews(review(1, "phasegate-user", "APPROVED", official=True))),
+    ("gitea", "former collaborator", gitea_reviews(review(1, "gone", "APPROVED", official=True))),
+    (
+        "gitea",
+        "official rejection of a reader",
+        gitea_reviews(
+            review(1, "ada", "APPROVED", official=True),
+            review(2, "gone", "REQUEST_CHANGES", official=True),
+        ),
+    ),
     ("gitea", "another head", gitea_reviews(review(1, "ada", "APPROVED", OLD, official=True))),
     *(
         (
@@ -466,6 +511,13 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         suites(suite(), {**suite("queued", None, runs=0), "app": {"slug": "helper"}}),
     ),
     ("github", "required check is there", required("test")),
+    *(
+        ("github", f"required of app {app} by {key}", required_of_app(app, found, key=key))
+        for key in ("app_id", "integration_id")
+        for app in (15, None, -1)
+        for found in [run("late", "success", app=15)]
+    ),
+    ("github", "required status of its app", status_of("ci[bot]")),
     ("github", "state not told", lambda a: a[f"{GITHUB}/pulls/1"].pop("mergeable_state")),
     ("github", "unstable", put(f"{GITHUB}/pulls/1", mergeable_state="unstable")),
     (
