@@ -408,12 +408,17 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
         forge.pulls[1].title = "Bye, better said"
         forge.pulls[1].body += "\nSee the chat."
 
-    red, green = {"lint": "failure"}, {"lint": "success"}
+    def refuse(message: str) -> None:
+        look({"lint": "success"})
+        forge.merge_fails = message
+
+    red = {"lint": "failure"}
     forge.people = [
         talk,
         *[lambda: look({})] * 2,
         *[lambda: look(red)] * 3,
-        *[lambda: look(green)] * 3,
+        *[lambda: refuse("Merge commits are not allowed")] * 2,
+        lambda: refuse(""),
     ]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
@@ -425,6 +430,8 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
     told = [json.loads(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
     outcomes = [one["reason"].partition(": http")[0] for one in told if "pull" in one["outcome"]]
     assert [one for one in outcomes if "CI is red" in one] == ["CI is red: lint"]
+    refused = "the forge does not merge it yet: Merge commits are not allowed"
+    assert [one for one in outcomes if "does not merge" in one] == [refused]
     assert len([one for one in told if one["outcome"] == "pull request opened"]) == 1
     assert forge.pulls[1].title == "Bye, better said"
     assert forge.pulls[1].body.endswith("See the chat.")
