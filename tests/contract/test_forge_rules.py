@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -23,6 +24,9 @@ from phasegate.core.forge.pull_request import (
     PullStep,
     decide_pull_step,
 )
+from phasegate.errors import TemporarilyUnavailable
+from phasegate.forge.http import HttpResponse
+from phasegate.forge.port import MergeOutcome
 from phasegate.forge.registry import FORGES, connect_forge
 
 HEAD, OLD, BASE, MERGED = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -647,3 +651,33 @@ def test_what_a_forge_documents_as_no_or_not_yet_is_not_merged(
 def test_what_a_forge_documents_as_passed_is_merged(kind: str, name: str, change: Change) -> None:
     found = decision(kind, change)
     assert found.step is PullStep.MERGE, (name, found.reason)
+
+
+def test_a_queue_that_refuses_is_waited_for_and_so_is_a_limit_of_graphql() -> None:
+    answers = github()
+    with served(answers) as url:
+        forge = connect_forge("github", url, "team/greet", "token", wait=lambda _: None)
+        merge = partial(forge.merge_pull, 1, HEAD, "merge", queue=True)
+        assert merge().outcome is MergeOutcome.QUEUED, "control"
+        message = "Required status check is expected."
+        errors = [{"type": "UNPROCESSABLE", "message": message}]
+        answers["/api/graphql"] = {"data": {"enqueuePullRequest": None}, "errors": errors}
+        assert merge() == (MergeOutcome.NOT_YET, f"GraphQL: {message}")
+        for error in (
+            {"type": "RATE_LIMITED", "message": "API rate limit exceeded"},
+            {"type": "RATE_LIMIT", "code": "graphql_rate_limit", "message": "already exceeded"},
+            {"message": "Something went wrong while executing your query."},
+        ):
+            answers["/api/graphql"] = {"errors": [error]}
+            with pytest.raises(TemporarilyUnavailable):
+                forge.fetch_pull(1)
+
+
+def test_the_reason_that_github_adds_to_a_failed_validation_is_told() -> None:
+    body = {
+        "message": "Validation Failed",
+        "errors": [{"resource": "PullRequest", "message": "No commits between main and feat/x"}],
+    }
+    found = HttpResponse(422, json.dumps(body).encode(), {}).get_error_text()
+    assert found == "Validation Failed; No commits between main and feat/x"
+    assert HttpResponse(422, b'{"errors": "odd"}', {}).get_error_text() == ""

@@ -198,6 +198,10 @@ class _GitHubNode(ApiPayload, frozen=True):
     reviewThreads: _GitHubThreads = _GitHubThreads()
 
 
+class GraphQLError(ApiError):
+    """An error that GraphQL reports; its HTTP status is 200."""
+
+
 class GitHub(GitHubCompatible):
     """Implements `port.Forge` for GitHub."""
 
@@ -292,7 +296,10 @@ class GitHub(GitHubCompatible):
         path = f"{self._repository}/pulls/{number}"
         if queue:
             node_id = self._api.get(path, PullPayload).node_id
-            self._send_graphql(ENQUEUE_MUTATION, {"id": node_id, "head": head})
+            try:
+                self._send_graphql(ENQUEUE_MUTATION, {"id": node_id, "head": head})
+            except GraphQLError as error:
+                return MergeResult(MergeOutcome.NOT_YET, error.message)
             return MergeResult(MergeOutcome.QUEUED)
 
         answer = self._api.send(
@@ -421,14 +428,14 @@ class GitHub(GitHubCompatible):
             or found.get("errors")
             or not isinstance(found.get("data"), dict)
         ):
-            if "RATE_LIMITED" in str(found):
+            if "RATE_LIMIT" in str(found):
                 raise TemporarilyUnavailable(
                     "GraphQL: the rate limit of the token is used up", retry_after_s=60.0
                 )
-            raise ApiError(
-                f"GraphQL: {str(found.get('errors', found))[:300]}",
-                "check the permissions of the token",
-                422,
+            if "Something went wrong" in str(found):
+                raise TemporarilyUnavailable("GraphQL: the query was not completed")
+            raise GraphQLError(
+                f"GraphQL: {answer.get_error_text()}", "check the permissions of the token", 422
             )
 
         return read_value(found["data"].get("node") or {}, _GitHubNode)
