@@ -43,6 +43,10 @@ class StateConflict(PhasegateError):
     exit_code = 4
 
 
+class AlreadyRunning(StateConflict):
+    """Another process runs this feature."""
+
+
 class BranchUpdateBlocked(StateConflict):
     """A branch cannot be updated: it is checked out with changes that would be lost."""
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -23,9 +24,13 @@ from phasegate.core.forge.pull_request import (
     PullStep,
     decide_pull_step,
 )
+from phasegate.errors import TemporarilyUnavailable
+from phasegate.forge.http import HttpResponse
+from phasegate.forge.port import MergeOutcome
 from phasegate.forge.registry import FORGES, connect_forge
 
-HEAD, OLD, BASE = "a" * 40, "b" * 40, "c" * 40
+HEAD, OLD, BASE, MERGED = "a" * 40, "b" * 40, "c" * 40, "d" * 40
+APPROVERS = {7: "ada", 8: "grace", 10: "lin"}
 Answers = dict[str, Any]
 Change = Callable[[Answers], object]
 GITHUB = "/api/v3/repos/team/greet"
@@ -85,8 +90,8 @@ def review(number: int, who: str, state: str, commit: str = HEAD, **more: object
     return {"id": number, "user": user, "state": state, "body": "", "commit_id": commit, **more}
 
 
-def run(name: str, conclusion: str | None, status: str = "completed") -> Answers:
-    return {"name": name, "status": status, "conclusion": conclusion}
+def run(name: str, conclusion: str | None, status: str = "completed", app: int = 1) -> Answers:
+    return {"name": name, "status": status, "conclusion": conclusion, "app": {"id": app}}
 
 
 def suite(status: str = "completed", conclusion: str | None = "success", runs: int = 1) -> Answers:
@@ -125,9 +130,13 @@ def gitlab() -> Answers:
             "approvals_required": 1,
             "approved_by": [{"user": ada, "approved_at": "2026-11-18T10:01:00.000Z"}],
         },
-        STATUSES: [{"name": "test", "status": "success", "allow_failure": False}],
-        **{f"{GITLAB}/members/all/{number}": {"access_level": 40} for number in (7, 8, 9)},
+        STATUSES: [job(1, "test", "success")],
+        **{f"{GITLAB}/members/all/{number}": {"access_level": 40} for number in range(7, 11)},
     }
+
+
+def job(number: int, name: str, status: str, ref: str = "one", **more: object) -> Answers:
+    return {"id": number, "name": name, "status": status, "ref": ref, **more}
 
 
 def gitea() -> Answers:
@@ -195,6 +204,32 @@ def protection(**found: object) -> Change:
     return put(f"{GITHUB}/branches/main", protection={"required_status_checks": found})
 
 
+def required_of_app(app: int | None, *found: Answers, key: str = "app_id") -> Change:
+    """The base requires `late` of one app; these runs are there."""
+    check = {"context": "late", key: app}
+    if key == "app_id":
+        change = protection(contexts=["late"], checks=[check])
+    else:
+        rule = {"type": "required_status_checks", "parameters": {"required_status_checks": [check]}}
+        change = put_list(f"{GITHUB}/rules/branches/main", rule)
+    return lambda answers: (change(answers), runs(*found)(answers))
+
+
+def status_of(login: str) -> Change:
+    """The base requires `late` of app 15, and this account set it as a status."""
+    status = {"context": "late", "state": "success", "creator": {"login": login, "type": "Bot"}}
+
+    def change(answers: Answers) -> None:
+        required_of_app(15)(answers)
+        path = f"{GITHUB}/commits/{HEAD}"
+        answers[f"{path}/status"] = {"state": "success", "statuses": [status], "total_count": 1}
+        answers[f"{path}/statuses"] = [status, {**status, "creator": {"login": "ada"}}]
+        answers["/api/v3/apps/ci"] = {"id": 15, "slug": "ci"}
+        answers["/api/v3/apps/other"] = {"id": 16, "slug": "other"}
+
+    return change
+
+
 def reviews(*found: Answers) -> Change:
     return put_list(f"{GITHUB}/pulls/1/reviews", *found)
 
@@ -209,6 +244,40 @@ def approved_by(identity: int, username: str, **more: object) -> Change:
         f"{MERGE_REQUEST}/approvals",
         approved_by=[{"user": user, "approved_at": "2026-11-18T10:01:00.000Z"}],
     )
+
+
+def rules_of_gitlab(*approved_at: str) -> Change:
+    """Two rules, which GitLab reports as met: by ada, and by grace or lin. Three have approved."""
+    people = [{"id": number, "username": name} for number, name in APPROVERS.items()]
+
+    def change(answers: Answers) -> None:
+        approvals = [
+            {"user": user, "approved_at": f"2026-11-18T{time}:00.000Z"}
+            for user, time in zip(people, approved_at, strict=False)
+        ]
+        put(f"{MERGE_REQUEST}/approvals", approvals_required=2, approved_by=approvals)(answers)
+        rules = [
+            {"approvals_required": 1, "approved_by": people[:1]},
+            {"approvals_required": 1, "approved_by": people},
+            {"approvals_required": 0, "approved_by": []},
+        ]
+        answers[f"{MERGE_REQUEST}/approval_state"] = {"rules": rules}
+
+    return change
+
+
+def merged_results(status: str, *parents: str) -> Change:
+    """The pipeline ran on a merge of these commits; the head has no check but our own."""
+
+    def change(answers: Answers) -> None:
+        commit = f"{GITLAB}/repository/commits/{MERGED}"
+        answers[STATUSES] = [job(1, "phasegate", "success")]
+        answers[f"{GITLAB}/repository/commits/{BASE}/statuses"] = [job(2, "test", "success")]
+        answers[commit] = {"parent_ids": [*parents]}
+        answers[f"{commit}/statuses"] = [job(3, "test", status, "refs/merge-requests/1/merge")]
+        put(MERGE_REQUEST, head_pipeline={"status": status, "sha": MERGED})(answers)
+
+    return change
 
 
 def pushed(answers: Answers) -> None:
@@ -258,6 +327,16 @@ REFUSED: list[tuple[str, str, Change]] = [
     ),
     ("github", "ruleset on page two", required("late")),
     ("github", "required name is no pattern", required("tes[t]")),
+    *(
+        (
+            "github",
+            f"required of another app by {key}",
+            required_of_app(15, run("late", "success", app=16), key=key),
+        )
+        for key in ("app_id", "integration_id")
+    ),
+    ("github", "required status of another app", status_of("other[bot]")),
+    ("github", "required status of a user", status_of("ada")),
     ("github", "blocked", put(f"{GITHUB}/pulls/1", mergeable_state="blocked")),
     ("github", "behind", put(f"{GITHUB}/pulls/1", mergeable_state="behind")),
     ("github", "not mergeable", put(f"{GITHUB}/pulls/1", mergeable=False, mergeable_state="dirty")),
@@ -294,7 +373,7 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("github", "bot", reviews(review(1, "robot[bot]", "APPROVED"))),
     ("github", "nobody", reviews({**review(1, "ada", "APPROVED"), "user": None})),
     *(
-        ("gitlab", status, put_list(STATUSES, {"name": "test", "status": status}))
+        ("gitlab", status, put_list(STATUSES, job(1, "test", status)))
         for status in (
             *("failed", "canceled", "canceling", "created", "pending", "running", "manual"),
             *("scheduled", "preparing", "waiting_for_resource", "a new state"),
@@ -322,6 +401,37 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("gitlab", "author", approved_by(9, "phasegate-user")),
     ("gitlab", "bot", approved_by(8, "project_1_bot")),
     ("gitlab", "service account", approved_by(8, "helper", bot=True)),
+    ("gitlab", "service account by its name", approved_by(8, f"service_account_{'0a' * 16}")),
+    (
+        "gitlab",
+        "blocked account",
+        put(f"{GITLAB}/members/all/7", access_level=40, state="blocked"),
+    ),
+    ("gitlab", "a rule is met by an old approval", rules_of_gitlab("09:59", "10:01", "10:01")),
+    *(
+        ("gitlab", f"merged results {status}", merged_results(status, BASE, HEAD))
+        for status in ("failed", "running", "created")
+    ),
+    (
+        "gitlab",
+        "green on the branch, red merged results",
+        lambda a: (
+            merged_results("failed", BASE, HEAD)(a),
+            a[STATUSES].append(job(4, "lint", "success")),
+        ),
+    ),
+    ("gitlab", "merged results of another head", merged_results("success", BASE, OLD)),
+    ("gitlab", "merged results of a later push", merged_results("success", HEAD)),
+    (
+        "gitlab",
+        "red in a later pipeline",
+        put_list(STATUSES, job(2, "test", "failed"), job(1, "test", "success")),
+    ),
+    (
+        "gitlab",
+        "red in the pipeline of another ref",
+        put_list(STATUSES, job(1, "test", "failed"), job(2, "test", "success", "two")),
+    ),
     (
         "gitlab",
         "approved before the push",
@@ -372,6 +482,15 @@ REFUSED: list[tuple[str, str, Change]] = [
         )
     ),
     ("gitea", "author", gitea_reviews(review(1, "phasegate-user", "APPROVED", official=True))),
+    ("gitea", "former collaborator", gitea_reviews(review(1, "gone", "APPROVED", official=True))),
+    (
+        "gitea",
+        "official rejection of a reader",
+        gitea_reviews(
+            review(1, "ada", "APPROVED", official=True),
+            review(2, "gone", "REQUEST_CHANGES", official=True),
+        ),
+    ),
     ("gitea", "another head", gitea_reviews(review(1, "ada", "APPROVED", OLD, official=True))),
     *(
         (
@@ -396,6 +515,13 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         suites(suite(), {**suite("queued", None, runs=0), "app": {"slug": "helper"}}),
     ),
     ("github", "required check is there", required("test")),
+    *(
+        ("github", f"required of app {app} by {key}", required_of_app(app, found, key=key))
+        for key in ("app_id", "integration_id")
+        for app in (15, None, -1)
+        for found in [run("late", "success", app=15)]
+    ),
+    ("github", "required status of its app", status_of("ci[bot]")),
     ("github", "state not told", lambda a: a[f"{GITHUB}/pulls/1"].pop("mergeable_state")),
     ("github", "unstable", put(f"{GITHUB}/pulls/1", mergeable_state="unstable")),
     (
@@ -408,9 +534,16 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         "a job that may fail",
         put_list(
             STATUSES,
-            {"name": "test", "status": "success"},
-            {"name": "docs", "status": "failed", "allow_failure": True},
+            job(1, "test", "success"),
+            job(2, "docs", "failed", allow_failure=True),
         ),
+    ),
+    ("gitlab", "both rules met by one user", rules_of_gitlab("10:01")),
+    ("gitlab", "merged results", merged_results("success", BASE, HEAD)),
+    (
+        "gitlab",
+        "green in a later pipeline of the same ref",
+        put_list(STATUSES, job(2, "test", "success"), job(1, "test", "failed")),
     ),
     (
         "gitlab",
@@ -518,3 +651,33 @@ def test_what_a_forge_documents_as_no_or_not_yet_is_not_merged(
 def test_what_a_forge_documents_as_passed_is_merged(kind: str, name: str, change: Change) -> None:
     found = decision(kind, change)
     assert found.step is PullStep.MERGE, (name, found.reason)
+
+
+def test_a_queue_that_refuses_is_waited_for_and_so_is_a_limit_of_graphql() -> None:
+    answers = github()
+    with served(answers) as url:
+        forge = connect_forge("github", url, "team/greet", "token", wait=lambda _: None)
+        merge = partial(forge.merge_pull, 1, HEAD, "merge", queue=True)
+        assert merge().outcome is MergeOutcome.QUEUED, "control"
+        message = "Required status check is expected."
+        errors = [{"type": "UNPROCESSABLE", "message": message}]
+        answers["/api/graphql"] = {"data": {"enqueuePullRequest": None}, "errors": errors}
+        assert merge() == (MergeOutcome.NOT_YET, f"GraphQL: {message}")
+        for error in (
+            {"type": "RATE_LIMITED", "message": "API rate limit exceeded"},
+            {"type": "RATE_LIMIT", "code": "graphql_rate_limit", "message": "already exceeded"},
+            {"message": "Something went wrong while executing your query."},
+        ):
+            answers["/api/graphql"] = {"errors": [error]}
+            with pytest.raises(TemporarilyUnavailable):
+                forge.fetch_pull(1)
+
+
+def test_the_reason_that_github_adds_to_a_failed_validation_is_told() -> None:
+    body = {
+        "message": "Validation Failed",
+        "errors": [{"resource": "PullRequest", "message": "No commits between main and feat/x"}],
+    }
+    found = HttpResponse(422, json.dumps(body).encode(), {}).get_error_text()
+    assert found == "Validation Failed; No commits between main and feat/x"
+    assert HttpResponse(422, b'{"errors": "odd"}', {}).get_error_text() == ""

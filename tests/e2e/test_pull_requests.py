@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hmac
 import json
 import os
@@ -24,6 +25,7 @@ from phasegate.core.machine.feature_events import PullOpened, RemarksReceived, S
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
 from phasegate.forge.http import ForgeApi
+from phasegate.storage.lock_holder import lock_path
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
 from support.feature_project import (
     BYE,
@@ -408,12 +410,17 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
         forge.pulls[1].title = "Bye, better said"
         forge.pulls[1].body += "\nSee the chat."
 
-    red, green = {"lint": "failure"}, {"lint": "success"}
+    def refuse(message: str) -> None:
+        look({"lint": "success"})
+        forge.merge_fails = message
+
+    red = {"lint": "failure"}
     forge.people = [
         talk,
         *[lambda: look({})] * 2,
         *[lambda: look(red)] * 3,
-        *[lambda: look(green)] * 3,
+        *[lambda: refuse("Merge commits are not allowed")] * 2,
+        lambda: refuse(""),
     ]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
@@ -425,6 +432,8 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
     told = [json.loads(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
     outcomes = [one["reason"].partition(": http")[0] for one in told if "pull" in one["outcome"]]
     assert [one for one in outcomes if "CI is red" in one] == ["CI is red: lint"]
+    refused = "the forge does not merge it yet: Merge commits are not allowed"
+    assert [one for one in outcomes if "does not merge" in one] == [refused]
     assert len([one for one in told if one["outcome"] == "pull request opened"]) == 1
     assert forge.pulls[1].title == "Bye, better said"
     assert forge.pulls[1].body.endswith("See the chat.")
@@ -499,6 +508,26 @@ def test_sync_is_quiet_when_idle_and_four_at_once_start_each_issue_once(
     started = [subprocess.Popen(argv, cwd=made.root, stdout=quiet, stderr=quiet) for _ in range(4)]
     assert [one.wait(timeout=120) for one in started] == [0] * 4
     assert len(made.features()) == 4
+
+
+def test_sync_polls_for_each_feature_although_one_fails_or_is_run_elsewhere(
+    made: FeatureProject, forge: FakeForge
+) -> None:
+    at_forge(made, forge)
+    for number, description in enumerate((DESCRIPTION, "Say bye again"), 1):
+        forge.people = [made_stop(made)]
+        assert made.call("run", "quick", description).code == 130
+        forge.approve(number)
+    forge.faults = [lambda method, path: 404 if path.endswith("/pulls/1/reviews") else None]
+    lock = lock_path(made.project.location.locks_folder, "002-say-bye-again")
+    # Held by a process that has not written its name yet, or that ends in this moment
+    with lock.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        polled = made.call("sync")
+    assert (polled.code, f"{SLUG}: GET" in polled.stderr) == (3, True), polled
+    assert forge.pulls[2].state == "open"
+    assert made.call("sync").code == 3
+    assert [one.state for one in forge.pulls.values()] == ["open", "merged"]
 
 
 def test_sync_leaves_a_feature_to_the_run_that_polls_for_it(

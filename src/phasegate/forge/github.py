@@ -5,7 +5,7 @@ Review threads and merge queues are only available in the GraphQL API.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +24,7 @@ from phasegate.forge.github_api import (
     GitHubComment,
     GitHubCompatible,
     GitHubReview,
+    GitHubUser,
     PullPayload,
     add_combined_state,
     make_check,
@@ -53,9 +54,16 @@ mutation($id: ID!, $head: GitObjectID!) {
 _ACTIONS_APP = "github-actions"
 
 
+class _GitHubApp(ApiPayload, frozen=True):
+    slug: str | None = None
+    id: int = 0
+
+
 class _GitHubStatus(ApiPayload, frozen=True):
     state: str
     context: str = ""
+    # Not in the combined status
+    creator: GitHubUser | None = None
 
 
 class _GitHubCombined(ApiPayload, frozen=True):
@@ -68,6 +76,11 @@ class _GitHubRun(ApiPayload, frozen=True):
     status: str
     name: str = ""
     conclusion: str | None = None
+    app: _GitHubApp | None = None
+
+    @property
+    def app_id(self) -> int:
+        return self.app.id if self.app else 0
 
     @property
     def state(self) -> str:
@@ -79,10 +92,6 @@ class _GitHubRun(ApiPayload, frozen=True):
 class _GitHubRuns(ApiPayload, frozen=True):
     check_runs: tuple[_GitHubRun, ...]
     total_count: int
-
-
-class _GitHubApp(ApiPayload, frozen=True):
-    slug: str | None = None
 
 
 class _GitHubSuite(ApiPayload, frozen=True):
@@ -114,6 +123,19 @@ class _GitHubSuites(ApiPayload, frozen=True):
 
 class _GitHubContext(ApiPayload, frozen=True):
     context: str = ""
+    # The app that must report it; none or -1: any. Branch protection and rulesets name it
+    # differently.
+    app_id: int | None = None
+    integration_id: int | None = None
+
+    @property
+    def app(self) -> int:
+        """Return the id of the app that must report it; 0: any."""
+        return max(self.app_id or self.integration_id or 0, 0)
+
+    @property
+    def name(self) -> str:
+        return f"{self.context} of app {self.app}" if self.app else self.context
 
 
 class _GitHubRequiredChecks(ApiPayload, frozen=True):
@@ -124,9 +146,9 @@ class _GitHubRequiredChecks(ApiPayload, frozen=True):
     required_status_checks: tuple[_GitHubContext, ...] = ()
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def contexts_with_apps(self) -> tuple[_GitHubContext, ...]:
         given = (*self.checks, *self.required_status_checks)
-        return (*self.contexts, *(one.context for one in given))
+        return (*map(_GitHubContext, self.contexts), *given)
 
 
 class _GitHubProtection(ApiPayload, frozen=True):
@@ -174,6 +196,10 @@ class _GitHubThreads(ApiPayload, frozen=True):
 class _GitHubNode(ApiPayload, frozen=True):
     isInMergeQueue: bool = False
     reviewThreads: _GitHubThreads = _GitHubThreads()
+
+
+class GraphQLError(ApiError):
+    """An error that GraphQL reports; its HTTP status is 200."""
 
 
 class GitHub(GitHubCompatible):
@@ -270,7 +296,10 @@ class GitHub(GitHubCompatible):
         path = f"{self._repository}/pulls/{number}"
         if queue:
             node_id = self._api.get(path, PullPayload).node_id
-            self._send_graphql(ENQUEUE_MUTATION, {"id": node_id, "head": head})
+            try:
+                self._send_graphql(ENQUEUE_MUTATION, {"id": node_id, "head": head})
+            except GraphQLError as error:
+                return MergeResult(MergeOutcome.NOT_YET, error.message)
             return MergeResult(MergeOutcome.QUEUED)
 
         answer = self._api.send(
@@ -290,19 +319,49 @@ class GitHub(GitHubCompatible):
         self._api.send("POST", path, {"body": text}, may_repeat=False)
 
     def _fetch_commit_checks(self, pull: PullPayload) -> CommitChecks:
-        found = self._fetch_checks(pull.head.sha)
+        found, runs = self._fetch_checks(pull.head.sha)
         base_has_checks = True
         if not select_foreign_checks(found):
-            base_has_checks = bool(select_foreign_checks(self._fetch_checks(pull.base.sha)))
+            base_checks, _ = self._fetch_checks(pull.base.sha)
+            base_has_checks = bool(select_foreign_checks(base_checks))
 
+        required = self._fetch_required_checks(pull.base.ref)
+        of_apps = self._find_checks_of_apps(pull.head.sha, required, runs)
         return CommitChecks(
-            found=tuple(found),
-            required=tuple(self._fetch_required_checks(pull.base.ref)),
+            found=(*found, *of_apps),
+            required=tuple(one.name for one in required),
             base_has_checks=base_has_checks,
         )
 
-    def _fetch_checks(self, commit: str) -> Sequence[Check]:
-        """Return all statuses and check runs of a commit.
+    def _find_checks_of_apps(
+        self, commit: str, required: Iterable[_GitHubContext], runs: Sequence[_GitHubRun]
+    ) -> Iterator[Check]:
+        """Yield the checks that the rules require of one app: those of others do not count."""
+        for one in required:
+            if not one.app:
+                continue
+
+            own = [run for run in runs if run.name == one.context and run.app_id == one.app]
+            states = [run.state for run in own] or self._fetch_status_of_app(commit, one)
+            yield from (make_check(one.name, state) for state in states)
+
+    def _fetch_status_of_app(self, commit: str, required: _GitHubContext) -> Sequence[str]:
+        """Return the state of a required status if its app set it last."""
+        # The newest comes first
+        pages = self._api.get_optional_pages(
+            f"{self._repository}/commits/{commit}/statuses", list[_GitHubStatus], len
+        )
+        found = (one for page in pages for one in page if one.context == required.context)
+        last = next(found, None)
+        if last is None or last.creator is None or not last.creator.is_bot:
+            return ()
+
+        slug = quote(last.creator.login.removesuffix("[bot]"), safe="")
+        app = self._api.get_optional(f"/apps/{slug}", _GitHubApp)
+        return (last.state,) if app is not None and app.id == required.app else ()
+
+    def _fetch_checks(self, commit: str) -> tuple[Sequence[Check], Sequence[_GitHubRun]]:
+        """Return all statuses and check runs of a commit, and the runs with their apps.
 
         A check suite that is not completed has jobs that have not registered yet.
         """
@@ -337,15 +396,15 @@ class GitHub(GitHubCompatible):
         if not is_complete:
             checks.append(UNREAD_CHECKS)
 
-        return add_combined_state(checks, pages[0].state)
+        return add_combined_state(checks, pages[0].state), runs
 
-    def _fetch_required_checks(self, branch: str) -> Sequence[str]:
+    def _fetch_required_checks(self, branch: str) -> Sequence[_GitHubContext]:
         """Return the checks that branch protection and rulesets require, as far as GitHub tells."""
         name = quote(branch, safe="")
         found = self._api.get_optional(f"{self._repository}/branches/{name}", _GitHubBranch)
-        required: list[str] = []
+        required: list[_GitHubContext] = []
         if found and found.protection and found.protection.required_status_checks:
-            required += found.protection.required_status_checks.names
+            required += found.protection.required_status_checks.contexts_with_apps
 
         pages = self._api.get_optional_pages(
             f"{self._repository}/rules/branches/{name}", list[_GitHubRule], len
@@ -353,7 +412,7 @@ class GitHub(GitHubCompatible):
         for rule in (rule for page in pages for rule in page):
             if rule.type == "required_status_checks":
                 parameters = read_value(dict(rule.parameters or {}), _GitHubRequiredChecks)
-                required += parameters.names
+                required += parameters.contexts_with_apps
 
         return required
 
@@ -369,14 +428,14 @@ class GitHub(GitHubCompatible):
             or found.get("errors")
             or not isinstance(found.get("data"), dict)
         ):
-            if "RATE_LIMITED" in str(found):
+            if "RATE_LIMIT" in str(found):
                 raise TemporarilyUnavailable(
                     "GraphQL: the rate limit of the token is used up", retry_after_s=60.0
                 )
-            raise ApiError(
-                f"GraphQL: {str(found.get('errors', found))[:300]}",
-                "check the permissions of the token",
-                422,
+            if "Something went wrong" in str(found):
+                raise TemporarilyUnavailable("GraphQL: the query was not completed")
+            raise GraphQLError(
+                f"GraphQL: {answer.get_error_text()}", "check the permissions of the token", 422
             )
 
         return read_value(found["data"].get("node") or {}, _GitHubNode)

@@ -211,7 +211,10 @@ class GitHubCompatible:
         last: dict[str, str] = {}
 
         for one in reviews:
-            if one.user is None or not (one.official or one.user.login in self._writers):
+            # An official review of Gitea stays official when its author's access ends: it may still
+            # refuse, but not approve
+            may_write = one.user is not None and one.user.login in self._writers
+            if one.user is None or not (one.official or may_write):
                 continue
 
             state = one.normalized_state
@@ -222,7 +225,8 @@ class GitHubCompatible:
                 continue
 
             counts = (
-                not one.stale
+                may_write
+                and not one.stale
                 and one.commit_id == pull.head.sha
                 and not one.user.is_bot
                 and (pull.user is None or login != pull.user.login)

@@ -49,7 +49,9 @@ _CHECK_STATES = {
 }
 _CONFLICT_MERGE_STATUSES = ("conflict", "broken_status")
 _BEHIND_MERGE_STATUS = "need_rebase"
-_BOT_NAME = re.compile(r"^(?:project|group)_\d+_bot(?:_|$)|\[bot\]$")
+_BOT_NAME = re.compile(
+    r"^(?:project|group)_\d+_bot(?:_|$)|^service_account_(?:\w+_)?[0-9a-f]{32}$|\[bot\]$"
+)
 _APPROVED_NOTE = "approved this merge request"
 _UNAPPROVED_NOTE = "unapproved this merge request"
 _COMMITS_NOTE = re.compile(r"added \d+ (?:new )?commits?\b")
@@ -111,7 +113,16 @@ class _GitLabApprovals(ApiPayload, frozen=True):
     approved_by: tuple[_GitLabApproval, ...] = ()
 
 
-class _GitLabApprovalRules(ApiPayload, frozen=True):
+class _GitLabApprovalRule(ApiPayload, frozen=True):
+    approvals_required: int = 0
+    approved_by: tuple[_GitLabUser, ...] = ()
+
+
+class _GitLabApprovalState(ApiPayload, frozen=True):
+    rules: tuple[_GitLabApprovalRule, ...] = ()
+
+
+class _GitLabApprovalSettings(ApiPayload, frozen=True):
     reset_approvals_on_push: bool = False
     merge_requests_author_approval: bool = False
 
@@ -154,12 +165,21 @@ class _GitLabDiscussion(ApiPayload, frozen=True):
 
 class _GitLabMember(ApiPayload, frozen=True):
     access_level: int
+    # Of the account
+    state: str = "active"
 
 
 class _GitLabStatus(ApiPayload, frozen=True):
+    id: int
     status: str
     name: str = ""
+    # Of the pipeline: a branch, or a ref of the merge request
+    ref: str | None = None
     allow_failure: bool = False
+
+
+class _GitLabCommit(ApiPayload, frozen=True):
+    parent_ids: tuple[str, ...] = ()
 
 
 class _GitLabIssue(ApiPayload, frozen=True):
@@ -361,30 +381,56 @@ class GitLab:
 
         pushed_at_s = self._fetch_push_time_s(path, head, system_notes)
         times = {
-            one.user.username: _parse_time_s(
+            one.user: _parse_time_s(
                 one.approved_at or _find_approval_time(one.user.id, system_notes)
             )
             for one in by_writers
         }
-        stale = [name for name, time in times.items() if not is_given_for_head(time, pushed_at_s)]
-        if len(times) - len(stale) >= max(approvals.approvals_required, 1):
-            return ReviewDecision.APPROVED, ""
-
+        stale = [user for user, time in times.items() if not is_given_for_head(time, pushed_at_s)]
         # Without times, approvals are those of the head only if a push removes them
-        if pushed_at_s is None or None in times.values():
-            rules = self._api.get_optional(f"{self._project}/approvals", _GitLabApprovalRules)
-            if rules is not None and rules.reset_approvals_on_push:
-                return ReviewDecision.APPROVED, ""
+        is_time_unknown = pushed_at_s is None or None in times.values()
+        if is_time_unknown and self._removes_approvals_on_push():
+            stale = []
 
+        counted = {user.id for user in times if user not in stale}
+        if self._is_approved_by(path, counted, approvals.approvals_required):
+            return ReviewDecision.APPROVED, ""
+        if not stale:
+            return ReviewDecision.NOT_APPROVED, ""
+
+        names = ", ".join(user.username for user in stale)
         return (
             ReviewDecision.NOT_APPROVED,
-            f"the approval of {', '.join(stale)} may be for an older commit than {head[:12]}",
+            f"the approval of {names} may be for an older commit than {head[:12]}",
         )
+
+    def _is_approved_by(self, path: str, users: Collection[int], required: int) -> bool:
+        """Return whether the approvals of these users alone meet each approval rule.
+
+        GitLab's own verdict includes approvals that do not count here. One user may meet several
+        rules. Free editions have no rules.
+        """
+        if not users:
+            return False
+
+        state = self._api.get_optional(f"{path}/approval_state", _GitLabApprovalState)
+        if state is None or not state.rules:
+            return len(users) >= required
+
+        return all(
+            sum(user.id in users for user in rule.approved_by) >= rule.approvals_required
+            for rule in state.rules
+        )
+
+    def _removes_approvals_on_push(self) -> bool:
+        path = f"{self._project}/approvals"
+        settings = self._api.get_optional(path, _GitLabApprovalSettings)
+        return settings is not None and settings.reset_approvals_on_push
 
     def _allows_author_approval(self) -> bool:
         path = f"{self._project}/approvals"
-        rules = self._api.get_optional(path, _GitLabApprovalRules)
-        return rules is not None and rules.merge_requests_author_approval
+        settings = self._api.get_optional(path, _GitLabApprovalSettings)
+        return settings is not None and settings.merge_requests_author_approval
 
     def _fetch_push_time_s(
         self, path: str, head: str, system_notes: Sequence[_GitLabNote]
@@ -402,14 +448,20 @@ class GitLab:
         """Fetch the checks of the head; its pipeline counts unless it passed."""
         head = found.sha or ""
         checks = self._fetch_checks(head)
+        pipeline = found.head_pipeline
+        if pipeline is not None and not self._is_pipeline_of(pipeline, head):
+            pipeline = None
+        # The jobs of a merged results pipeline belong to the merge of the head with its target
+        if pipeline is not None and pipeline.sha != head:
+            checks = [*checks, *self._fetch_checks(pipeline.sha)]
+
         base_has_checks = True
         if not select_foreign_checks(checks) and found.diff_refs and found.diff_refs.start_sha:
             base_checks = self._fetch_checks(found.diff_refs.start_sha)
             base_has_checks = bool(select_foreign_checks(base_checks))
 
         # A pipeline of nothing but our own status is green, too: green pipelines do not count
-        pipeline = found.head_pipeline
-        if pipeline is not None and pipeline.sha == head:
+        if pipeline is not None:
             state = _CHECK_STATES.get(pipeline.status, CheckState.FAILED)
             if pipeline.status == "skipped" and not self._allows_skipped_pipeline():
                 state = CheckState.FAILED
@@ -419,6 +471,15 @@ class GitLab:
 
         return CommitChecks(found=tuple(checks), base_has_checks=base_has_checks)
 
+    def _is_pipeline_of(self, pipeline: _GitLabPipeline, head: str) -> bool:
+        """Return whether a pipeline ran on the head, or on a merge of it with its target."""
+        if pipeline.sha == head:
+            return True
+
+        path = f"{self._project}/repository/commits/{quote(pipeline.sha, safe='')}"
+        commit = self._api.get_optional(path, _GitLabCommit)
+        return commit is not None and head in commit.parent_ids[1:]
+
     def _allows_skipped_pipeline(self) -> bool:
         project = self._api.get_optional(self._project, _GitLabProject)
         return project is not None and bool(project.allow_merge_on_skipped_pipeline)
@@ -427,7 +488,10 @@ class GitLab:
         found = self._api.get_all(
             f"{self._project}/repository/commits/{commit}/statuses", _GitLabStatus
         )
-        return [_to_check(one) for one in found]
+        # A later pipeline of the same ref replaces the result of an earlier one
+        found.sort(key=lambda status: status.id)
+        newest = {(status.name, status.ref): status for status in found}
+        return [_to_check(status) for status in newest.values()]
 
     def _make_remark(
         self,
@@ -461,10 +525,8 @@ class GitLab:
         )
 
     def _has_write_access(self, user: int) -> bool:
-        return (
-            self._api.get(f"{self._project}/members/all/{user}", _GitLabMember).access_level
-            >= _MIN_PUSH_ACCESS_LEVEL
-        )
+        member = self._api.get(f"{self._project}/members/all/{user}", _GitLabMember)
+        return member.access_level >= _MIN_PUSH_ACCESS_LEVEL and member.state == "active"
 
 
 def _format_title(spec: PullSpec) -> str:

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from email.message import Message
 from typing import IO, NamedTuple, Protocol, TypeVar
@@ -55,15 +55,23 @@ class HttpResponse(NamedTuple):
         """Return the forge's own error message, shortened."""
         try:
             found = json.loads(self.body)
-            if isinstance(found, dict):
-                text = found.get("message") or found.get("error")
-            else:
-                text = ""
+            text = "; ".join(_list_error_messages(found)) if isinstance(found, dict) else ""
         except ValueError:
             text = self.body.decode(errors="replace")
 
-        line = " ".join(str(text or "").split())[:300]
+        line = " ".join(text.split())[:300]
         return "".join(character if character.isprintable() else "?" for character in line)
+
+
+def _list_error_messages(found: Mapping[str, object]) -> Iterator[str]:
+    """Yield the message of an error response, then those of the list that GitHub adds."""
+    if text := found.get("message") or found.get("error"):
+        yield str(text)
+
+    errors = found.get("errors")
+    for one in errors if isinstance(errors, list) else ():
+        if isinstance(one, dict) and one.get("message"):
+            yield str(one["message"])
 
 
 class RateLimit(msgspec.Struct, frozen=True):
@@ -410,7 +418,8 @@ class ForgeApi:
         if answer.status == 403 and wait_s is None:
             raise ApiError(
                 where,
-                "the token needs write permission for pull requests, contents and statuses",
+                "the token needs write permission for pull requests, contents and statuses, "
+                "and read permission for checks",
                 403,
             )
 

@@ -13,7 +13,12 @@ from threading import Event
 
 import msgspec
 
-from phasegate.errors import EnvironmentUnavailable, Interrupted, StateConflict
+from phasegate.errors import (
+    AlreadyRunning,
+    EnvironmentUnavailable,
+    Interrupted,
+    StateConflict,
+)
 from phasegate.storage.lock_holder import (
     MAX_LOCK_FILE_BYTES,
     LockHolder,
@@ -36,7 +41,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
     """
     with _open_lock_file(lock_path(folder, feature)) as descriptor:
         if not _try_lock(descriptor):
-            raise StateConflict(
+            raise AlreadyRunning(
                 f"feature {feature} is already running:"
                 f" {_describe_holder(parse_holder(os.pread(descriptor, MAX_LOCK_FILE_BYTES, 0)))}",
                 f"wait for it to end, or stop it: phasegate stop --feature {feature}",

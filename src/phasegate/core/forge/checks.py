@@ -74,6 +74,7 @@ def judge_checks(
         return CheckVerdict(None, "CI is running")
 
     named = () if isinstance(policy, CheckPolicy) else tuple(policy)
+    named = tuple(pattern for pattern in named if pattern != OWN_CONTEXT)
     missing = [
         pattern
         for pattern in dict.fromkeys((*checks.required, *named))

@@ -20,7 +20,8 @@ MAX_REMARK_ROUNDS = 5
 MARKER_PREFIX = "<!-- phasegate:"
 # Terminal control sequences; what is left of others is removed as unprintable
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_ADDRESSED = re.compile(r"(?<![\w@/.-])@phasegate\b", re.I)
+# Not in quoted lines; `@phasegate-team` and `@phasegate/team` are others
+_ADDRESSED = re.compile(r"^(?!\s*>).*?(?<![\w@/.-])@phasegate(?![\w/-]|\.\w)", re.I | re.M)
 _TAB_COLUMNS = 4
 
 

@@ -24,7 +24,9 @@ def is_genuine_event(kind: str, headers: Mapping[str, str], body: bytes, secret:
 
     key = secret.encode()
     if kind not in _SIGNATURE_HEADERS:
-        return hmac.compare_digest(headers.get(_GITLAB_HEADER, "").encode(), key)
+        # The HTTP server decodes headers as Latin-1
+        token = headers.get(_GITLAB_HEADER, "").encode("latin-1", errors="replace")
+        return hmac.compare_digest(token, key)
 
     given = next((headers[name] for name in _SIGNATURE_HEADERS[kind] if name in headers), "")
     expected = hmac.new(key, body, "sha256").hexdigest()

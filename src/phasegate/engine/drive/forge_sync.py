@@ -12,7 +12,6 @@ from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.package_steps import uses_package_pull_requests
 from phasegate.storage.lock import named_lock
-from phasegate.storage.lock_holder import find_live_holder
 
 # How long another `sync` may take to start the workflows of new issues
 _MAX_SYNC_S = 600.0
@@ -52,11 +51,6 @@ def _start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
                 )
 
     return started
-
-
-def is_run_elsewhere(project: Project, slug: str) -> bool:
-    """Return True if another process runs a feature."""
-    return find_live_holder(project.location.locks_folder, slug) is not None
 
 
 def list_features_at_forge(project: Project, store: RunRecord) -> list[str]:

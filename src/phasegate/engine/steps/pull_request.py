@@ -319,8 +319,10 @@ class PullRequestSteps(ABC, Generic[E]):
             waiting = PullDecision(PullStep.WAIT, "it is in the merge queue")
             return self._wait(waiting, queued=self.forge.shows_queue)
 
+        # As far as was known, it could be merged: what is in the way may need a user
         reason = f"the forge does not merge it yet: {answer.detail or answer.outcome}"
-        return self._wait(PullDecision(PullStep.WAIT, reason))
+        needs_user = answer.outcome is MergeOutcome.NOT_YET
+        return self._wait(PullDecision(PullStep.WAIT, reason, needs_user=needs_user))
 
     def _confirm_merge(self, commit: str) -> StepResult[E]:
         """Accept a merge that the forge reports only if the base on the forge contains it."""

@@ -28,6 +28,7 @@ def test_our_own_status_never_counts_as_a_green_check() -> None:
     assert judge(OWN, GREEN) is True
     assert judge(OWN) is None
     assert judge(OWN, policy=("phasegate", "ci/test")) is None
+    assert judge(OWN, policy=("phasegate",)) is None
 
 
 @pytest.mark.demand("X7.f")

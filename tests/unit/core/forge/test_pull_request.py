@@ -125,6 +125,9 @@ def test_talk_and_bots_cause_no_round_unless_phasegate_is_addressed() -> None:
         ("Coverage is 93 % (mail me@phasegate.example)", PullStep.MERGE),
         ("@phasegate please rename it", PullStep.FIX),
         ("Hey @Phasegate: rename it", PullStep.FIX),
+        ("> @phasegate please rename it\n\nDone, thanks!", PullStep.MERGE),
+        ("> rename it?\n\nYes, @phasegate.", PullStep.FIX),
+        ("@phasegate-team and @phasegate/team: please look", PullStep.MERGE),
     ):
         assert step(look(remarks=(msgspec.structs.replace(talk, text=text),))) is result, text
     bot = msgspec.structs.replace(talk, text="@phasegate coverage fell", is_bot=True)

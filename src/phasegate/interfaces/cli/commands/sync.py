@@ -12,14 +12,13 @@ import click
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.drive.forge_sync import (
-    is_run_elsewhere,
     list_features_at_forge,
     start_labelled_issues,
 )
 from phasegate.engine.drive.webhook_listener import listen_for_events
 from phasegate.engine.journal.feature import make_feature_option
 from phasegate.engine.project.project import open_project, open_project_store
-from phasegate.errors import PhasegateError, StateConflict
+from phasegate.errors import AlreadyRunning, PhasegateError, TemporarilyUnavailable
 from phasegate.interfaces.cli.commands.run import run_and_report
 from phasegate.interfaces.cli.options import feature_option
 from phasegate.interfaces.cli.render import json_option, make_printable, print_line
@@ -93,24 +92,28 @@ def _sync_on_events(address: str, feature: str | None, as_json: bool) -> None:
 def _sync_once(feature: str | None, as_json: bool) -> int:
     """Poll the forge once; return the exit code."""
     project = open_project(Path.cwd())
+    options = RunOptions(by=project.make_origin("cli"), poll_once=True)
     with open_project_store(project) as store:
         if feature is not None:
-            waiting = [orders.select_feature(project, store, feature)]
-        else:
-            for slug in start_labelled_issues(project, store):
-                next_command = f"phasegate run{make_feature_option(store, slug)}"
-                print_line(f"{slug}: started; then: {next_command}", err=True)
+            slug = orders.select_feature(project, store, feature)
+            return run_and_report(project, store, slug, options, as_json)
 
-            waiting = list_features_at_forge(project, store)
+        for slug in start_labelled_issues(project, store):
+            next_command = f"phasegate run{make_feature_option(store, slug)}"
+            print_line(f"{slug}: started; then: {next_command}", err=True)
 
-        options = RunOptions(by=project.make_origin("cli"), poll_once=True)
         codes = []
-        for slug in waiting:
+        for slug in list_features_at_forge(project, store):
             try:
                 codes.append(run_and_report(project, store, slug, options, as_json))
-            except StateConflict:
+            except AlreadyRunning:
                 # A run or another sync polls for it
-                if feature is not None or not is_run_elsewhere(project, slug):
-                    raise
+                continue
+            except TemporarilyUnavailable:
+                # The others wait for the same forge
+                raise
+            except PhasegateError as error:
+                print_line(make_printable(f"{slug}: {error.message} ({error.hint})"), err=True)
+                codes.append(error.exit_code)
 
         return max(codes, default=0)
