@@ -227,7 +227,7 @@ class StrengthRunner:
         )
 
     def _ask_about_data(self) -> None:
-        """Ask about changed data files that a test file names: they may hold its expected values."""
+        """Ask about changed data files that a test file names: they may hold expected values."""
         data = {
             one.path.rpartition("/")[2]: one
             for one in self._inputs.changed

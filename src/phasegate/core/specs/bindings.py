@@ -134,7 +134,7 @@ def _strip_comments(text: str, path: str) -> str:
 
 
 def hash_target(target: str, files: Mapping[str, str]) -> str:
-    """Return the hash of the text that a binding names in a tree; empty if it does not exist there."""
+    """Return the hash of the text that a binding names in a tree; empty if it is not there."""
     path = target.partition("::")[0]
     text = files.get(path)
     part = None if text is None else extract_bound_text(target, text)

@@ -1,4 +1,4 @@
-"""Values about the strength of tests: reported tests, findings, and their consequence for the gate."""
+"""Values about test strength: reported tests, findings, and their consequence for the gate."""
 
 from __future__ import annotations
 

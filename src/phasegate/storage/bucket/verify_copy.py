@@ -112,7 +112,7 @@ def _verify_once(
 def _verify_journals(
     bucket: Bucket, findings: Findings, seen: LastReadPages | None
 ) -> Iterator[_BucketChain]:
-    """Verify the journals of a fleet against the heads, and against the ends that were seen before."""
+    """Verify the journals of a fleet against the heads and the ends seen before."""
     journals = {}
     for folder in bucket.list_folders(JOURNAL_FOLDER):
         feature = feature_from_folder(folder)
