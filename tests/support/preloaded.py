@@ -51,7 +51,7 @@ def _serve(said: str) -> None:
     from phasegate.__main__ import main
 
     for name in _LOADED:
-        import_module(f"phasegate.interfaces.cli.{name}")
+        import_module(f"phasegate.interfaces.cli.commands.{name}")
     for line in sys.stdin:
         if child := os.fork():
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
