@@ -601,7 +601,7 @@ def test_a_transient_error_is_tried_again_up_to_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "phasegate.engine.drive.step_runner.retry_backoff_s", lambda attempt, jitter: 0.01
+        "phasegate.engine.drive.agent_wait.retry_backoff_s", lambda attempt, jitter: 0.01
     )
     project = make_project(tmp_path, agent="max_retries = 1")
     fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}

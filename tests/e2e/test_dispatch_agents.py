@@ -85,7 +85,7 @@ def test_an_agent_that_is_tried_again_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "phasegate.engine.drive.step_runner.retry_backoff_s", lambda attempt, jitter: 0.01
+        "phasegate.engine.drive.agent_wait.retry_backoff_s", lambda attempt, jitter: 0.01
     )
     fails = "if [ $me = 0 -a ! -e .again ]; then touch .again; echo ECONNRESET >&2; exit 1; fi; rm -f .again"
     project = two_agents(tmp_path, f"{fails}\n{ANSWER}\n")
