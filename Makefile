@@ -52,15 +52,19 @@ SANDBOX_SAMPLE = $(wildcard $(addprefix tests/,crash/test_d*.py crash/test_featu
 test-bare: $(VENV)/.dev ## the tests that depend on a sandbox, without one; SAMPLE=1: some of them
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(if $(SAMPLE),$(SANDBOX_SAMPLE),$(SANDBOX_TESTS))
 
-test-long: $(VENV)/.dev ## all tests with the nightly profile, including those of the fleet
+test-long: $(VENV)/.dev ## all tests with the nightly profile, including those of the fleet and the agent programs
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 	@$(MAKE) --no-print-directory test-fleet LONG=1
+	@$(MAKE) --no-print-directory test-agents
 
 test-repos: $(VENV)/.dev ## run public projects from init to a merged package; prints a table
 	@$(BIN)/python tools/test_repos.py $(REPOS)
 
-test-agents: $(VENV)/.peers ## test the real agent programs with a fake model; NEWEST=1: their newest versions
-	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) -n $(WORKERS) -q
+# SAMPLE=1: a package by each program, a whole feature by three of them, and MCP.
+AGENTS_SAMPLE := whole_run or mcp or test_a_work_package_is_implemented
+
+test-agents: $(VENV)/.peers ## test the real agent programs with a fake model; SAMPLE=1: some tests; NEWEST=1: their newest versions
+	@$(BIN)/python tools/agent_tests.py $(if $(NEWEST),--newest) $(if $(SAMPLE),-k "$(AGENTS_SAMPLE)") -n $(WORKERS) -q
 
 test-fleet: $(VENV)/.dev ## test the fleet with a real S3 server and a real Temporal server (installs both); LONG=1: including the long tests
 	@$(BIN)/python tools/fleet_tests.py -n 2 -q $(if $(LONG),,-m "not long")
