@@ -166,10 +166,10 @@ def draft_characterized(
         else:
             inferred.append(title)
 
-    used = {new[title].test for title in kept}
+    passing = {new[title].test for title in kept}
     tests = proposal.tests
     for block in blocks:
-        if _name_test(test_file, block) not in used:
+        if _name_test(test_file, block) not in passing:
             tests = re.sub(r"\n{4,}", "\n\n\n", tests.replace(block.text, "", 1)).rstrip() + "\n"
 
     files = {**code, test_file: tests}
@@ -187,8 +187,8 @@ def draft_characterized(
         raise MalformedSpec("a text has headings or bindings of its own")
     return CharacterisedCode(
         spec=spec,
-        tests=tests if used else "",
-        passing=tuple(sorted(used)),
+        tests=tests if passing else "",
+        passing=tuple(sorted(passing)),
         inferred=tuple(inferred),
         failing=tuple(failing),
     )

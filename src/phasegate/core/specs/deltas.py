@@ -81,6 +81,11 @@ class Delta(NamedTuple):
         """The id that the requirement has before the change."""
         return self.was or self.requirement.id
 
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The ids before and after the change."""
+        return self.target, self.requirement.id
+
 
 class SpecProblem(NamedTuple):
     """A change that cannot be applied, with the present and the proposed text."""
@@ -489,17 +494,18 @@ def stamp_deltas(text: str, specs: Mapping[str, CapabilitySpec]) -> str:
 def find_delta_conflicts(
     own: Iterable[Delta], others: Mapping[str, Iterable[Delta]]
 ) -> Iterator[SpecProblem]:
-    """Yield the requirements that this feature and another open one change."""
-    mine = {delta.target: delta for delta in own}
+    """Yield the requirements that this feature and another open one change or create."""
+    mine = {id_: delta for delta in own for id_ in delta.ids}
     for slug, deltas in others.items():
         for other in deltas:
-            if other.target in mine:
+            shared = next((id_ for id_ in other.ids if id_ in mine), None)
+            if shared:
                 theirs = render_requirement(other.requirement)
                 yield SpecProblem(
                     code="conflict",
-                    requirement=other.target,
+                    requirement=shared,
                     message=f"{slug} changes this requirement too; whichever is merged second "
                     "must start from the other's text",
                     current=f"({slug}, {other.change})\n{theirs}",
-                    proposed=render_requirement(mine[other.target].requirement),
+                    proposed=render_requirement(mine[shared].requirement),
                 )

@@ -195,6 +195,9 @@ def test_two_open_features_that_change_one_requirement_are_reported_with_both_te
     assert "Theirs." in found.describe()
     apart = read_deltas(_block('id="FR-AUTH-002" change="added"'))
     assert not [*find_delta_conflicts(mine, {"002-x": apart})]
+    renamed = read_deltas(_block('id="FR-AUTH-002" change="renamed" was="FR-AUTH-009"'))
+    (taken,) = find_delta_conflicts(apart, {"002-x": renamed})
+    assert taken.requirement == "FR-AUTH-002"
 
 
 def test_the_capability_is_the_one_that_the_id_names() -> None:
