@@ -280,6 +280,8 @@ GITLAB = (
         "",
         "MergeRequestLevelMergeRequestApprovalSchema",
     ),
+    ("GET", "projects/*/merge_requests/*/approval_state", "", "ApprovalStateSchema"),
+    ("GET", "projects/*/approvals", "", "ProjectLevelMergeRequestApprovalSchema"),
     ("GET", "projects/*/merge_requests/*/versions", "", "MergeRequestDiffVersionsSchema[]"),
     ("GET", "projects/*/merge_requests/*/reviewers", "Paged", "MergeRequestReviewerSchema[]"),
     ("GET", "projects/*/merge_requests/*/discussions", "Paged", "DiscussionSchema[]"),
