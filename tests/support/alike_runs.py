@@ -21,7 +21,7 @@ REUSE = re.compile(
     r"(?<=- setup: not asked for - )"
     r"(?:disabled by configuration|not needed: the results of this tree are recorded)"
     r"|(?<=kept in \.phasegate/checks/)[\w.-]+"
-    r'|"recorded":true,'
+    r'|"recorded":true,|(?<="evidence":")[0-9a-f]{40,64}'
 )
 TIMES = {
     "since",
