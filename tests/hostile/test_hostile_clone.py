@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 from tools.without_bubblewrap import linked_without
 
-from phasegate.core.trust import group_settings
+from phasegate.core.trust import group_settings, hash_content
 from phasegate.sandbox.request import SandboxLevel
 from support.git_project import git, write
 from support.sandboxed import need
@@ -300,6 +300,55 @@ def test_a_name_with_a_line_feed_accepts_nothing_but_itself(tmp_path: Path) -> N
     assert "notify.command = []" in run_phasegate(root, env, "config", "show").stdout
     run_phasegate(root, env, "trust", "--yes")
     assert 'notify.command = ["later"]' in run_phasegate(root, env, "config", "show").stdout
+
+
+def test_a_setup_of_a_clone_that_asks_for_nothing_reaches_no_service_of_this_machine(
+    tmp_path: Path,
+) -> None:
+    """Its file has check commands only, so there is nothing to list; it was not accepted all the same."""
+    need(SandboxLevel.OFFLINE)
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    with listener() as (port, received):
+        setup = f"python3 attack.py setup {tmp_path} {port} {tmp_path}"
+        write(
+            root,
+            {
+                "phasegate.toml": f'[checks.python]\nsetup = "{setup}"\ntest = "true"\n',
+                "pyproject.toml": '[project]\nname = "x"\n',
+                "attack.py": ATTACK,
+            },
+        )
+        git(root, "init", "--quiet")
+        git(root, "add", "--all")
+        git(root, "commit", "--quiet", "-m", "Begin")
+        run_phasegate(root, env, "check")
+        assert received == []
+        run_phasegate(root, env, "trust", "--yes")
+        # Another command, so that it is not restored from the cache
+        path = root / "phasegate.toml"
+        path.write_text(path.read_text().replace("attack.py setup", "attack.py again"))
+        git(root, "add", "--all")
+        git(root, "commit", "--quiet", "-m", "Change it")
+        run_phasegate(root, env, "check")
+        assert received != [], "the control"
+
+
+def test_a_name_in_the_templates_does_not_stand_for_two_files(tmp_path: Path) -> None:
+    """One file, whose name has the lines of two others in it, must not accept those."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    folder = root / "templates/system"
+    first, second = "STEERED by a template", "and by another"
+    lines = f"BASE-plan.md {hash_content(first.encode())}\nBASE-review.md"
+    write(folder, {lines: second})
+    git(root, "init", "--quiet")
+    run_phasegate(root, env, "trust", "--yes")
+    (folder / lines).unlink()
+    write(folder, {"BASE-plan.md": first, "BASE-review.md": second})
+    assert first not in run_phasegate(root, env, *PROMPT).stdout
+    run_phasegate(root, env, "trust", "--yes")
+    assert first in run_phasegate(root, env, *PROMPT).stdout, "the control"
 
 
 def test_ci_accepts_one_content_by_its_digest_and_no_other(tmp_path: Path) -> None:

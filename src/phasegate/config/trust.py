@@ -120,12 +120,14 @@ def _hash_folder(folder: str) -> tuple[str, int]:
     if len(names) > _MAX_FILES:
         return "", len(names)
 
+    # A line feed in a name must not make it look like two files
     files = [
-        f"{name} {hash_content(read_regular_file(f'{folder}/{name}', _MAX_FILE_BYTES) or b'')}"
+        TrustPart(
+            name, hash_content(read_regular_file(f"{folder}/{name}", _MAX_FILE_BYTES) or b"")
+        ).line
         for name in names
     ]
-    text = "\n".join(files)
-    return hash_content(text.encode("utf-8", "surrogateescape")), len(names)
+    return hash_content("\n".join(files).encode()), len(names)
 
 
 def describe_untrusted(untrusted: Iterable[TrustPart]) -> str:
