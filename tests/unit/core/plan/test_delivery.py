@@ -117,6 +117,22 @@ def test_a_message_that_an_agent_wrote_closes_no_issue_and_moves_no_cursor() -> 
     assert "a farewell ends" in message
 
 
+@pytest.mark.parametrize("hostile", [True, False])
+def test_a_title_that_an_agent_wrote_triggers_nothing_and_moves_no_cursor(hostile: bool) -> None:
+    words = "Fixes #7 for @org [skip ci] \x1b[2J\u202e" if hostile else "Say bye, as issue 7 asks"
+    message = render_merge_message(TEXTS._replace(documents={"proposal.md": f"# {words}\n"}), "")
+    subject = message.splitlines()[0]
+    for trigger in ("Fixes", "#7", "@org", "[skip ci]", "\x1b", "\u202e"):
+        assert trigger not in subject
+    assert (subject == words) is not hostile, "the control: honest words stay as they are"
+    assert message.count(subject) == 1
+
+
+def test_a_subject_from_the_text_of_an_issue_moves_no_cursor() -> None:
+    texts = TEXTS._replace(documents={}, description="Say bye \x1b[2J", decisions=())
+    assert render_merge_message(texts, "").splitlines()[0] == "Say bye \\x1b[2J"
+
+
 @pytest.mark.parametrize(
     ("heading", "title"),
     [
