@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.engine.project.local_services import FileDocumentStore
+from phasegate.engine.project.project import open_project
 from phasegate.engine.tools.init import prepare_repository
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.dispatch_project import approves, implements, make_project
@@ -132,3 +133,25 @@ def test_evidence_is_not_written_behind_a_link_of_a_later_pull(
     assert sorted(outside.rglob("*")) == before
     store.put(b"text", "evidence/001-first/new/WP01-1.md")
     assert (folder / "evidence/001-first/new/WP01-1.md").read_bytes() == b"text", "the control"
+
+
+@pytest.mark.parametrize("link", ["kitty-specs", "kitty-specs/001-bye"])
+@pytest.mark.parametrize("leads_out", [True, False])
+def test_documents_behind_a_link_that_leads_outside_reach_neither_screen_nor_prompt(
+    tmp_path: Path, link: str, leads_out: bool
+) -> None:
+    root = make_repository(tmp_path / "clone").root
+    target = (tmp_path if leads_out else root) / "notes"
+    folder = target / "001-bye" if link == "kitty-specs" else target
+    folder.mkdir(parents=True)
+    (folder / "spec.md").write_text(f"## Requirements\n\n- **FR-BYE-001**: {CANARY}\n")
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(target)
+    done = phasegate("trace", "--feature", "001-bye", cwd=root)
+    assert (CANARY in done.stdout) is not leads_out, done
+    project = open_project(root)
+    if leads_out:
+        with pytest.raises(ConfigError, match="outside the repository"):
+            project.find_feature_folder("001-bye")
+    else:
+        assert CANARY in (project.find_feature_folder("001-bye") / "spec.md").read_text()
