@@ -123,6 +123,13 @@ def test_results_for_programs_are_one_object_without_controls(tmp_path: Path) ->
         assert not set(shown.stdout) & set("\x9b\u202e\x1b\x85" + HIDDEN), part
     diff = project.command("show", "WP01", "--diff").stdout
     assert "evil" in diff
+    with McpClient(project.root) as client:
+        result = client.call(
+            "tools/call", {"name": "explain", "arguments": {"what": "diff", "of": "WP01"}}
+        )
+    text = result["content"][0]["text"]
+    assert "evil" in text
+    assert not set(text) & set("\x9b\u202e\x1b\x85" + HIDDEN), "a model reads this"
     whole = json.loads(project.command("show", "WP01", "--diff", "--json").stdout)
     assert CONTROLS + HIDDEN in whole["text"], "the control: JSON keeps the value"
 
