@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -300,6 +301,34 @@ def test_a_name_with_a_line_feed_accepts_nothing_but_itself(tmp_path: Path) -> N
     assert "notify.command = []" in run_phasegate(root, env, "config", "show").stdout
     run_phasegate(root, env, "trust", "--yes")
     assert 'notify.command = ["later"]' in run_phasegate(root, env, "config", "show").stdout
+
+
+@pytest.mark.parametrize("brings_an_id", [False, True])
+def test_another_clone_in_the_place_of_an_accepted_one_has_to_be_accepted(
+    tmp_path: Path, brings_an_id: bool
+) -> None:
+    """With the same content; an archive can bring a git directory, and in it an id of its own."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+
+    def clone_it() -> None:
+        write(root, {"phasegate.toml": '[notify]\ncommand = ["one"]\n'})
+        git(root, "init", "--quiet")
+        if brings_an_id:
+            (root / ".git/phasegate-trust").write_bytes(bytes(32))
+
+    def shown() -> str:
+        return run_phasegate(root, env, "config", "show").stdout
+
+    clone_it()
+    run_phasegate(root, env, "trust", "--yes")
+    assert 'notify.command = ["one"]' in shown(), "the control"
+    shutil.rmtree(root)
+    clone_it()
+    assert "notify.command = []" in shown()
+    assert run_phasegate(root, env, "trust", "--show").returncode == 1
+    run_phasegate(root, env, "trust", "--yes")
+    assert 'notify.command = ["one"]' in shown()
 
 
 def test_a_setup_of_a_clone_that_asks_for_nothing_reaches_no_service_of_this_machine(
