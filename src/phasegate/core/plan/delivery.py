@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from phasegate.core.forge.outgoing_text import defuse_triggers
+from phasegate.core.forge.pull_request import find_issue_reference
 from phasegate.core.plan.requirements import Requirement, read_spec
 from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines
 from phasegate.core.text.visible import escape_unprintable
@@ -75,7 +76,11 @@ def make_title(texts: DeliveredTexts) -> str:
         if title and not _NO_TITLE.fullmatch(title) and "{" not in title:
             # An agent wrote it
             return defuse_triggers(shorten_subject(title))
-    return escape_unprintable(shorten_subject(texts.description)) or texts.slug
+    title = escape_unprintable(shorten_subject(texts.description)) or texts.slug
+    if find_issue_reference(texts.description):
+        # Anybody can write an issue
+        title = defuse_triggers(title)
+    return title
 
 
 def shorten_subject(text: str) -> str:
