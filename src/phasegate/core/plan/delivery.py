@@ -78,7 +78,7 @@ def make_title(texts: DeliveredTexts) -> str:
             return defuse_triggers(shorten_subject(title))
     title = escape_unprintable(shorten_subject(texts.description)) or texts.slug
     if find_issue_reference(texts.description):
-        # Anybody can write an issue
+        # It may be by an unknown author
         title = defuse_triggers(title)
     return title
 
