@@ -331,6 +331,23 @@ def test_another_clone_in_the_place_of_an_accepted_one_has_to_be_accepted(
     assert 'notify.command = ["one"]' in shown()
 
 
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_an_answer_that_cannot_be_recorded_accepts_nothing_and_says_so(
+    tmp_path: Path, is_writable: bool
+) -> None:
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    write(root, {"phasegate.toml": '[notify]\ncommand = ["one"]\n'})
+    git(root, "init", "--quiet")
+    if not is_writable:
+        (root / ".git/phasegate-trust").mkdir()
+    done = run_phasegate(root, env, "trust", "--yes")
+    assert done.returncode == (0 if is_writable else 3), done
+    assert ("the answer cannot be recorded" in done.stderr) is not is_writable
+    shown = run_phasegate(root, env, "config", "show").stdout
+    assert ('notify.command = ["one"]' in shown) is is_writable
+
+
 def test_a_setup_of_a_clone_that_asks_for_nothing_reaches_no_service_of_this_machine(
     tmp_path: Path,
 ) -> None:

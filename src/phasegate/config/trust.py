@@ -16,7 +16,7 @@ from phasegate.core.trust import (
     hash_content,
     hash_parts,
 )
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.files import read_regular_file
 from phasegate.storage.trust_record import ANY_CONTENT, read_accepted_lines, write_accepted_lines
 
@@ -62,7 +62,17 @@ def find_trust(
 
 def accept_parts(root: Path, parts: Iterable[TrustPart], environ: Mapping[str, str]) -> None:
     """Record that the user looked at these parts and accepts them, and lends credentials."""
-    write_accepted_lines(str(root), _list_lines(parts), environ)
+    _write_lines(root, _list_lines(parts), environ)
+
+
+def _write_lines(root: Path, lines: Iterable[str], environ: Mapping[str, str]) -> None:
+    try:
+        write_accepted_lines(str(root), lines, environ)
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"the answer cannot be recorded: {error}",
+            "make .git and the state directory ($XDG_STATE_HOME, ~/.local/state) writable",
+        ) from error
 
 
 def _list_lines(parts: Iterable[TrustPart]) -> frozenset[str]:
@@ -72,7 +82,7 @@ def _list_lines(parts: Iterable[TrustPart]) -> frozenset[str]:
 
 def forget_trust(root: Path, environ: Mapping[str, str]) -> None:
     """Withdraw the acceptance for a repository."""
-    write_accepted_lines(str(root), (), environ)
+    _write_lines(root, (), environ)
 
 
 def _find_file_parts(root: str, settings: Mapping[Key, object]) -> Iterator[TrustPart]:
