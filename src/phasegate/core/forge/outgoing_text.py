@@ -43,9 +43,10 @@ _TRAILER = re.compile(
     r"|checks|queue))[ \t]*(?=:)",
     re.I | re.M,
 )
-# Bots that obey their name at the start of a line, such as `bors r+`
+# Bots that obey their name at the start of a line, such as `bors r+`, and marks of drafts
 _BOT_COMMAND = re.compile(
-    r"^(\s*)(b(?=ors\b)|h(?=omu\b)|a(?=zp\b)|d(?=ependabot\b)|m(?=ergify\b))(?=\w+[ :])",
+    r"^(\s*[\[(]?)(b(?=ors\b)|h(?=omu\b)|a(?=zp\b)|d(?=ependabot\b|raft[:\])])|m(?=ergify\b)"
+    r"|w(?=ip[:\])]))(?=\w+[ :\])])",
     re.I | re.M,
 )
 # Links, escaped characters such as `GH\-7`, headings, tables, code blocks and rulers

@@ -36,6 +36,7 @@ RECEIVERS = {
     "an order to a bot": re.compile(
         r"^\s*(?:bors|azp|dependabot|mergify|homu)[ :]|^(?:Auto-Submit|Commit-Queue):", re.I | re.M
     ),
+    "a draft": re.compile(r"^\s*(?:draft:|\[draft\]|\(draft\)|wip:|\[wip\])", re.I),
     "a named reference": re.compile(r"\[(?:issue|epic|vulnerability):"),
     "an address": re.compile(r"https?://|(?<![:\u2060\w])//\w|\bwww\.\w", re.I),
     "an image": re.compile(r"!\["),
@@ -82,6 +83,9 @@ TRAPS = (
     "`@user` in code",
     "@dependabot merge",
     "[x]: //evil.invalid/x.png",
+    "Draft: do not merge",
+    "[WIP] later",
+    "(draft) later",
     "Completes ENG-123",
     "Fixes T123",
     "closes ticket:10",
@@ -100,6 +104,7 @@ HONEST = (
     "Jenkins is not used here",
     "Skip the no-op: it costs time",
     "Complete the list of bugs, and fix 3 tests",
+    "Draft the plan (wip of last week)",
 )
 # Markdown that would make a trigger, a link, or a part of a body that looks like our own
 MARKUP = (
