@@ -286,6 +286,26 @@ def test_a_change_of_a_trusted_table_is_not_used_until_it_is_accepted(tmp_path: 
     assert "limits.run_cost_usd = 20" in shown()
 
 
+@pytest.mark.parametrize(
+    "command", ['["./tell.sh"]', '["sh", "tell.sh"]', '["sh", "-c", "./tell.sh"]']
+)
+def test_a_changed_program_of_a_trusted_command_does_not_run(tmp_path: Path, command: str) -> None:
+    """A pull changes the program, and no setting."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    mark = tmp_path / "mark"
+    write(root, {"phasegate.toml": f"[notify]\ncommand = {command}\n", "tell.sh": "#!/bin/sh\n"})
+    (root / "tell.sh").chmod(0o755)
+    git(root, "init", "--quiet")
+    run_phasegate(root, env, "trust", "--yes")
+    (root / "tell.sh").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    run_phasegate(root, env, "notify")
+    assert not mark.exists()
+    run_phasegate(root, env, "trust", "--yes")
+    run_phasegate(root, env, "notify")
+    assert mark.exists(), "the control"
+
+
 def test_a_name_with_a_line_feed_accepts_nothing_but_itself(tmp_path: Path) -> None:
     """A record has a line for each part, and names come from the repository."""
     env = as_a_stranger(tmp_path / "home")

@@ -146,3 +146,19 @@ def test_the_target_of_a_link_that_steers_agents_is_protected_too(
         shown = one.command("scope", "allow", "WP01", "docs/rules.md", "--reason", "read")
         assert "docs/rules.md" in shown.stdout
         assert one.command("dispatch", "WP01").code == 0
+
+
+@pytest.mark.parametrize("named", ["./src/login.ts", "./src/other.ts"])
+def test_a_program_that_notifies_the_user_is_changed_only_as_a_person_saw_it(
+    tmp_path: Path, named: str
+) -> None:
+    """It runs as the user, without a sandbox, at the end of the very run that changed it."""
+    one = make_project(
+        tmp_path,
+        {"WP01": package(files=("src/login.ts",))},
+        run=f'[notify]\ncommand = ["sh", "{named}"]',
+    )
+    one.play(implements("src/login.ts"), approves())
+    done = one.command("dispatch", "WP01")
+    assert (done.code == 1) is (named == "./src/login.ts"), done
+    assert ("it is protected" in done.stderr) is (named == "./src/login.ts")

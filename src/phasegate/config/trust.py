@@ -42,7 +42,8 @@ def find_trust(
 ) -> Trust:
     """Return the settings of a repository that need trust, and those that the user has accepted."""
     entries = [*settings]
-    parts = (*group_settings(entries), *_find_file_parts(str(root), dict(entries)))
+    tables = (_add_programs(str(root), part) for part in group_settings(entries))
+    parts = (*tables, *_find_file_parts(str(root), dict(entries)))
     wanted = environ.get(TRUST_VARIABLE, "")
     if wanted == "1":
         return Trust(parts, accepts_all=True)
@@ -58,6 +59,23 @@ def find_trust(
         return Trust(parts, _list_lines(parts))
 
     return Trust(parts, read_accepted_lines(str(root), environ))
+
+
+def _add_programs(root: str, part: TrustPart) -> TrustPart:
+    """Return a part whose digest includes the files that the notification command names.
+
+    They run as the user, without a sandbox: a pull that changes one must not change what runs.
+    """
+    command = dict(part.settings).get(("notify", "command"))
+    words = command if isinstance(command, list) else ()
+    files = (
+        read_regular_file(os.path.realpath(os.path.join(root, str(word))), _MAX_FILE_BYTES)  # noqa: PTH118
+        for word in words
+    )
+    contents = [hash_content(content) for content in files if content is not None]
+    if not contents:
+        return part
+    return TrustPart(part.name, hash_content(f"{part.digest} {contents}".encode()), part.settings)
 
 
 def accept_parts(root: Path, parts: Iterable[TrustPart], environ: Mapping[str, str]) -> None:

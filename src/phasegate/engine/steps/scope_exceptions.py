@@ -50,10 +50,18 @@ class ProtectedChange(NamedTuple):
 def protected_paths(project: Project, feature: str) -> tuple[str, ...]:
     """Return paths that need the user's consent to be changed.
 
-    They are shipped and configured ones, and what a link of the repository shows as one of them,
-    such as `docs/rules.md` for `CLAUDE.md -> docs/rules.md`.
+    They are shipped and configured ones, the files of the notification command, which runs without
+    a sandbox, and what a link of the repository shows as one of them, such as `docs/rules.md` for
+    `CLAUDE.md -> docs/rules.md`.
     """
-    patterns = (*PROTECTED_PATTERNS, *project.config.protect.paths)
+    programs = (
+        os.path.relpath(project.root / word, project.root) for word in project.config.notify.command
+    )
+    patterns = (
+        *PROTECTED_PATTERNS,
+        *project.config.protect.paths,
+        *(f"/{glob.escape(program)}" for program in programs),
+    )
     # Empty before the first work
     heads = project.refs.fetch(FeatureBranch(project, feature).name)
     entries = (
