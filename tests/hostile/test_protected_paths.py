@@ -148,17 +148,20 @@ def test_the_target_of_a_link_that_steers_agents_is_protected_too(
         assert one.command("dispatch", "WP01").code == 0
 
 
-@pytest.mark.parametrize("named", ["./src/login.ts", "./src/other.ts"])
-def test_a_program_that_notifies_the_user_is_changed_only_as_a_person_saw_it(
-    tmp_path: Path, named: str
+@pytest.mark.parametrize(
+    ("table", "is_protected"),
+    [
+        ('[notify]\ncommand = ["sh", "./src/login.ts"]', True),
+        ('[agents.other]\nharness = "command"\ncommand = ["sh", "src/login.ts"]', True),
+        (f'[notify]\ncommand = ["true", "src", "./src/other.ts", "{"x" * 300}"]', False),
+    ],
+)
+def test_a_program_that_the_configuration_names_is_changed_only_as_a_person_saw_it(
+    tmp_path: Path, table: str, is_protected: bool
 ) -> None:
-    """It runs as the user, without a sandbox, at the end of the very run that changed it."""
-    one = make_project(
-        tmp_path,
-        {"WP01": package(files=("src/login.ts",))},
-        run=f'[notify]\ncommand = ["sh", "{named}"]',
-    )
+    """One notifies, as the user, at the end of the very run that changed it; the other may review."""
+    one = make_project(tmp_path, {"WP01": package(files=("src/login.ts",))}, run=table)
     one.play(implements("src/login.ts"), approves())
     done = one.command("dispatch", "WP01")
-    assert (done.code == 1) is (named == "./src/login.ts"), done
-    assert ("it is protected" in done.stderr) is (named == "./src/login.ts")
+    assert (done.code == 1) is is_protected, done
+    assert ("it is protected" in done.stderr) is is_protected

@@ -50,12 +50,18 @@ class ProtectedChange(NamedTuple):
 def protected_paths(project: Project, feature: str) -> tuple[str, ...]:
     """Return paths that need the user's consent to be changed.
 
-    They are shipped and configured ones, the files of the notification command, which runs without
-    a sandbox, and what a link of the repository shows as one of them, such as `docs/rules.md` for
-    `CLAUDE.md -> docs/rules.md`.
+    They are shipped and configured ones, the files that a command of the configuration names, such
+    as the program of a reviewer or of a notification, and what a link of the repository shows as
+    one of them, such as `docs/rules.md` for `CLAUDE.md -> docs/rules.md`.
     """
+    agents = project.config.agents.values()
+    commands = (project.config.notify.command, *(agent.command for agent in agents))
     programs = (
-        os.path.relpath(project.root / word, project.root) for word in project.config.notify.command
+        os.path.relpath(project.root / word, project.root)
+        for command in commands
+        for word in command
+        # A word can be a whole script: `Path.is_dir` would raise for it
+        if not os.path.isdir(project.root / word)  # noqa: PTH112
     )
     patterns = (
         *PROTECTED_PATTERNS,
