@@ -243,8 +243,11 @@ def read_credential(url: str) -> str:
 def read_login(url: str) -> Login:
     """Return what the user's credential helper has for a URL.
 
-    Nothing prompts the user.
+    Nothing prompts the user. A URL with a line feed could name another host to the helper.
     """
+    if not url.isprintable():
+        return Login()
+
     safe = {name: v for name, v in _SAFE_ENVIRONMENT.items() if not name.startswith("GIT_CONFIG")}
     inherited = {name: os.environ[name] for name in _USER_VARIABLES if name in os.environ}
     environment = {

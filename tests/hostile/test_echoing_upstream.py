@@ -40,6 +40,7 @@ ENCODED = {
     .encode(),
     "url of each letter": "".join(f"%{ord(letter):02X}" for letter in KEY).encode(),
     "json with escaped slashes": KEY.replace("/", "\\/").encode(),
+    "json of another library": KEY.replace("+", "\\u002B").encode(),
     "json code points": "".join(f"\\u{ord(letter):04x}" for letter in KEY).encode(),
     "base64 reversed": base64.b64encode(b"xx" + RAW[::-1]),
     "hex reversed": RAW[::-1].hex().encode(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import pytest
 from tools.without_bubblewrap import linked_without
 
-from phasegate.core.trust import group_settings
+from phasegate.core.trust import group_settings, hash_content
 from phasegate.sandbox.request import SandboxLevel
 from support.git_project import git, write
 from support.sandboxed import need
@@ -285,6 +286,26 @@ def test_a_change_of_a_trusted_table_is_not_used_until_it_is_accepted(tmp_path: 
     assert "limits.run_cost_usd = 20" in shown()
 
 
+@pytest.mark.parametrize(
+    "command", ['["./tell.sh"]', '["sh", "tell.sh"]', '["sh", "-c", "./tell.sh"]']
+)
+def test_a_changed_program_of_a_trusted_command_does_not_run(tmp_path: Path, command: str) -> None:
+    """A pull changes the program, and no setting."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    mark = tmp_path / "mark"
+    write(root, {"phasegate.toml": f"[notify]\ncommand = {command}\n", "tell.sh": "#!/bin/sh\n"})
+    (root / "tell.sh").chmod(0o755)
+    git(root, "init", "--quiet")
+    run_phasegate(root, env, "trust", "--yes")
+    (root / "tell.sh").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    run_phasegate(root, env, "notify")
+    assert not mark.exists()
+    run_phasegate(root, env, "trust", "--yes")
+    run_phasegate(root, env, "notify")
+    assert mark.exists(), "the control"
+
+
 def test_a_name_with_a_line_feed_accepts_nothing_but_itself(tmp_path: Path) -> None:
     """A record has a line for each part, and names come from the repository."""
     env = as_a_stranger(tmp_path / "home")
@@ -300,6 +321,100 @@ def test_a_name_with_a_line_feed_accepts_nothing_but_itself(tmp_path: Path) -> N
     assert "notify.command = []" in run_phasegate(root, env, "config", "show").stdout
     run_phasegate(root, env, "trust", "--yes")
     assert 'notify.command = ["later"]' in run_phasegate(root, env, "config", "show").stdout
+
+
+@pytest.mark.parametrize("brings_an_id", [False, True])
+def test_another_clone_in_the_place_of_an_accepted_one_has_to_be_accepted(
+    tmp_path: Path, brings_an_id: bool
+) -> None:
+    """With the same content; an archive can bring a git directory, and in it an id of its own."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+
+    def clone_it() -> None:
+        write(root, {"phasegate.toml": '[notify]\ncommand = ["one"]\n'})
+        git(root, "init", "--quiet")
+        if brings_an_id:
+            (root / ".git/phasegate-trust").write_bytes(bytes(32))
+
+    def shown() -> str:
+        return run_phasegate(root, env, "config", "show").stdout
+
+    clone_it()
+    run_phasegate(root, env, "trust", "--yes")
+    assert 'notify.command = ["one"]' in shown(), "the control"
+    shutil.rmtree(root)
+    clone_it()
+    assert "notify.command = []" in shown()
+    assert run_phasegate(root, env, "trust", "--show").returncode == 1
+    run_phasegate(root, env, "trust", "--yes")
+    assert 'notify.command = ["one"]' in shown()
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_an_answer_that_cannot_be_recorded_accepts_nothing_and_says_so(
+    tmp_path: Path, is_writable: bool
+) -> None:
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    write(root, {"phasegate.toml": '[notify]\ncommand = ["one"]\n'})
+    git(root, "init", "--quiet")
+    if not is_writable:
+        (root / ".git/phasegate-trust").mkdir()
+    done = run_phasegate(root, env, "trust", "--yes")
+    assert done.returncode == (0 if is_writable else 3), done
+    assert ("the answer cannot be recorded" in done.stderr) is not is_writable
+    shown = run_phasegate(root, env, "config", "show").stdout
+    assert ('notify.command = ["one"]' in shown) is is_writable
+
+
+def test_a_setup_of_a_clone_that_asks_for_nothing_reaches_no_service_of_this_machine(
+    tmp_path: Path,
+) -> None:
+    """Its file has check commands only, so there is nothing to list; it was not accepted all the same."""
+    need(SandboxLevel.OFFLINE)
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    with listener() as (port, received):
+        setup = f"python3 attack.py setup {tmp_path} {port} {tmp_path}"
+        write(
+            root,
+            {
+                "phasegate.toml": f'[checks.python]\nsetup = "{setup}"\ntest = "true"\n',
+                "pyproject.toml": '[project]\nname = "x"\n',
+                "attack.py": ATTACK,
+            },
+        )
+        git(root, "init", "--quiet")
+        git(root, "add", "--all")
+        git(root, "commit", "--quiet", "-m", "Begin")
+        run_phasegate(root, env, "check")
+        assert received == []
+        run_phasegate(root, env, "trust", "--yes")
+        # Another command, so that it is not restored from the cache
+        path = root / "phasegate.toml"
+        path.write_text(path.read_text().replace("attack.py setup", "attack.py again"))
+        git(root, "add", "--all")
+        git(root, "commit", "--quiet", "-m", "Change it")
+        run_phasegate(root, env, "check")
+        assert received != [], "the control"
+
+
+def test_a_name_in_the_templates_does_not_stand_for_two_files(tmp_path: Path) -> None:
+    """One file, whose name has the lines of two others in it, must not accept those."""
+    env = as_a_stranger(tmp_path / "home")
+    root = tmp_path / "clone"
+    folder = root / "templates/system"
+    first, second = "STEERED by a template", "and by another"
+    lines = f"BASE-plan.md {hash_content(first.encode())}\nBASE-review.md"
+    write(folder, {lines: second})
+    git(root, "init", "--quiet")
+    run_phasegate(root, env, "trust", "--yes")
+    (folder / lines).unlink()
+    write(folder, {"BASE-plan.md": first, "BASE-review.md": second})
+    assert first not in run_phasegate(root, env, *PROMPT).stdout
+    run_phasegate(root, env, "trust", "--yes")
+    assert first in run_phasegate(root, env, *PROMPT).stdout, "the control"
 
 
 def test_ci_accepts_one_content_by_its_digest_and_no_other(tmp_path: Path) -> None:

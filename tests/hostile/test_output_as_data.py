@@ -22,6 +22,8 @@ from support.dispatch_project import SLUG, approves, implements, make_project, t
 from support.mcp_client import McpClient
 
 CONTROLS = "\x9b31m\u202eevil\x1b[2J\x85"
+# They show nothing, and a program that reads them may obey what they spell
+HIDDEN = "\u200b\u2028\u2060\ufeff\U000e0049\U000e0067"
 TIMEOUT_S = 1.0
 
 
@@ -77,13 +79,15 @@ def test_a_dripping_answer_of_a_forge_ends_at_a_total_deadline(head: bytes, drip
 
 
 def test_controls_are_escaped_and_json_keeps_its_values() -> None:
-    text = f"a{CONTROLS}b\r\n\tc\rd é 你"
+    text = f"a{CONTROLS}{HIDDEN}b\r\n\tc\rd é 你"
     shown = escape_controls(text)
-    assert not set(shown) & set("\x9b\u202e\x1b\x85")
+    assert not set(shown) & set("\x9b\u202e\x1b\x85" + HIDDEN)
     assert shown.endswith("b\r\n\tc\\rd é 你")
     encoded = json.dumps({"x": text}, ensure_ascii=False)
     assert json.loads(escape_json(encoded)) == {"x": text}
-    assert not set(escape_json(encoded)) & set("\x9b\u202e\x85")
+    assert not set(escape_json(encoded)) & set("\x9b\u202e\x85" + HIDDEN)
+    assert escape_json('{"x": "é 你"}\n') == '{"x": "é 你"}\n', "the control"
+    assert escape_json('"\udcff"').encode() == b'"\\udcff"', "a name that is not UTF-8"
 
 
 def test_results_for_programs_are_one_object_without_controls(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_results_for_programs_are_one_object_without_controls(tmp_path: Path) ->
     project.play(
         turn(
             "implement",
-            *writes("src/login.ts", text=f"// {CONTROLS}\n"),
+            *writes("src/login.ts", text=f"// {CONTROLS}{HIDDEN}\n"),
             {"commit": "WP01: x"},
             {"result": "success"},
         ),
@@ -116,11 +120,18 @@ def test_results_for_programs_are_one_object_without_controls(tmp_path: Path) ->
     for part in ("--diff", "--json"):
         shown = project.command("show", "WP01", *(("--diff",) if part == "--diff" else (part,)))
         assert shown.code == 0
-        assert not set(shown.stdout) & set("\x9b\u202e\x1b\x85"), part
+        assert not set(shown.stdout) & set("\x9b\u202e\x1b\x85" + HIDDEN), part
     diff = project.command("show", "WP01", "--diff").stdout
     assert "evil" in diff
+    with McpClient(project.root) as client:
+        result = client.call(
+            "tools/call", {"name": "explain", "arguments": {"what": "diff", "of": "WP01"}}
+        )
+    text = result["content"][0]["text"]
+    assert "evil" in text
+    assert not set(text) & set("\x9b\u202e\x1b\x85" + HIDDEN), "a model reads this"
     whole = json.loads(project.command("show", "WP01", "--diff", "--json").stdout)
-    assert CONTROLS in whole["text"], "the control: JSON keeps the value"
+    assert CONTROLS + HIDDEN in whole["text"], "the control: JSON keeps the value"
 
 
 def test_a_dispatch_into_a_log_file_still_has_its_progress_there(tmp_path: Path) -> None:

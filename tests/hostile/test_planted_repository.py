@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.engine.project.local_services import FileDocumentStore
+from phasegate.engine.project.project import open_project
 from phasegate.engine.tools.init import prepare_repository
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from support.dispatch_project import approves, implements, make_project
@@ -132,3 +133,77 @@ def test_evidence_is_not_written_behind_a_link_of_a_later_pull(
     assert sorted(outside.rglob("*")) == before
     store.put(b"text", "evidence/001-first/new/WP01-1.md")
     assert (folder / "evidence/001-first/new/WP01-1.md").read_bytes() == b"text", "the control"
+
+
+@pytest.mark.parametrize("link", ["kitty-specs", "kitty-specs/001-bye"])
+@pytest.mark.parametrize("leads_out", [True, False])
+def test_documents_behind_a_link_that_leads_outside_reach_neither_screen_nor_prompt(
+    tmp_path: Path, link: str, leads_out: bool
+) -> None:
+    root = make_repository(tmp_path / "clone").root
+    target = (tmp_path if leads_out else root) / "notes"
+    folder = target / "001-bye" if link == "kitty-specs" else target
+    folder.mkdir(parents=True)
+    (folder / "spec.md").write_text(f"## Requirements\n\n- **FR-BYE-001**: {CANARY}\n")
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(target)
+    done = phasegate("trace", "--feature", "001-bye", cwd=root)
+    assert (CANARY in done.stdout) is not leads_out, done
+    project = open_project(root)
+    if leads_out:
+        with pytest.raises(ConfigError, match="outside the repository"):
+            project.find_feature_folder("001-bye")
+    else:
+        assert CANARY in (project.find_feature_folder("001-bye") / "spec.md").read_text()
+
+
+_WRITERS: dict[str, tuple[str, ...]] = {
+    "templates": ("template", "eject"),
+    "templates/system": ("template", "eject"),
+    "specs": ("spec", "import"),
+    ".claude": ("agent-file", "install", ".claude/agents"),
+    ".claude/agents": ("agent-file", "sync", ".claude/agents"),
+}
+
+
+@pytest.mark.parametrize("link", _WRITERS)
+@pytest.mark.parametrize("leads_out", [True, False])
+def test_no_command_writes_behind_a_link_of_the_repository_that_leads_outside(
+    tmp_path: Path, outside: Path, link: str, leads_out: bool
+) -> None:
+    spec = (
+        "# X\n\n## Requirements\n\n### Requirement: A\nThe system SHALL do x\n\n#### Scenario: s\n"
+    )
+    files = {"openspec/specs/x/spec.md": f"{spec}- **WHEN** x\n- **THEN** y\n"}
+    root = make_repository(tmp_path / "clone", files).root
+    target = outside if leads_out else root / "inside"
+    target.mkdir(exist_ok=True)
+    (target / "rules.md").write_text("theirs\n")
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(target)
+    before = {path: path.read_bytes() for path in target.iterdir() if path.is_file()}
+    done = phasegate(*_WRITERS[link], cwd=root)
+    after = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    assert (after == before) is leads_out, done
+    assert (done.code == 2) is leads_out, done
+    assert ("points outside the repository" in done.stderr) is leads_out
+
+
+@pytest.mark.parametrize("kind", ["out", "inside", "bytes", "honest"])
+def test_a_package_that_is_no_text_file_of_the_repository_is_not_loaded(
+    tmp_path: Path, outside: Path, kind: str
+) -> None:
+    project = make_project(tmp_path, run='sandbox = "none"')
+    path = next((project.root / "kitty-specs").glob("*/tasks/WP01.md"))
+    text = path.read_bytes()
+    path.unlink()
+    if kind == "honest":
+        path.write_bytes(text)
+    elif kind == "bytes":
+        path.write_bytes(text + b"\xff")
+    else:
+        target = (outside if kind == "out" else project.root) / "x.md"
+        target.write_bytes(text)
+        path.symlink_to(target)
+    done = project.command("plan", "load", str(path.parents[1].relative_to(project.root)))
+    assert done.code == (0 if kind == "honest" else 2), done

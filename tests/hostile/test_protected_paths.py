@@ -103,3 +103,65 @@ def test_a_run_that_merges_by_itself_stops_before_what_steers_it(
         done = run("run", "--merge")
     assert done.code == 0, done
     assert "# opened" in git(repo, "show", f"main:{path}")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_protected"), [(".claude", True), (".github", True), ("assets", False)]
+)
+def test_a_link_in_the_place_of_a_protected_folder_needs_a_person(
+    tmp_path: Path, path: str, is_protected: bool
+) -> None:
+    """The files behind it have ordinary names, and the plan lists all of them."""
+    one = make_project(
+        tmp_path, {"WP01": package(files=("src/cfg/settings.json",), file_scope=["src/", path])}
+    )
+    linked = (
+        *writes("src/cfg/settings.json"),
+        {"run": ["ln", "-sfn", "src/cfg", path]},
+        {"commit": "{wp_id}: Link it"},
+        {"result": "success"},
+    )
+    one.play(turn("implement", *linked), approves())
+    done = one.command("dispatch", "WP01")
+    assert (done.code == 0) is not is_protected, done
+    assert ("a link in the place of a protected folder" in done.stderr) is is_protected
+
+
+@pytest.mark.parametrize("link", ["AGENTS.md", "other.md"])
+def test_the_target_of_a_link_that_steers_agents_is_protected_too(
+    tmp_path: Path, link: str
+) -> None:
+    """Many repositories have such links; the target has an ordinary name."""
+    one = make_project(tmp_path, {"WP01": package(files=("docs/rules.md",))})
+    (one.root / "docs").mkdir()
+    (one.root / "docs/rules.md").write_text("Be careful.\n")
+    (one.root / link).symlink_to("docs/rules.md")
+    git(one.root, "add", "--all")
+    git(one.root, "commit", "--quiet", "-m", "Link the rules")
+    one.play(implements("docs/rules.md"), approves())
+    done = one.command("dispatch", "WP01")
+    assert (done.code == 0) is (link == "other.md"), done
+    if link == "AGENTS.md":
+        assert "it is protected" in done.stderr
+        shown = one.command("scope", "allow", "WP01", "docs/rules.md", "--reason", "read")
+        assert "docs/rules.md" in shown.stdout
+        assert one.command("dispatch", "WP01").code == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "is_protected"),
+    [
+        ('[notify]\ncommand = ["sh", "./src/login.ts"]', True),
+        ('[agents.other]\nharness = "command"\ncommand = ["sh", "src/login.ts"]', True),
+        (f'[notify]\ncommand = ["true", "src", "./src/other.ts", "{"x" * 300}"]', False),
+    ],
+)
+def test_a_program_that_the_configuration_names_is_changed_only_as_a_person_saw_it(
+    tmp_path: Path, table: str, is_protected: bool
+) -> None:
+    """One notifies, as the user, at the end of the very run that changed it; the other may review."""
+    one = make_project(tmp_path, {"WP01": package(files=("src/login.ts",))}, run=table)
+    one.play(implements("src/login.ts"), approves())
+    done = one.command("dispatch", "WP01")
+    assert (done.code == 1) is is_protected, done
+    assert ("it is protected" in done.stderr) is is_protected

@@ -123,7 +123,7 @@ class SandboxedRunner:
     def _make_egress_proxy(self, command: Command, level: SandboxLevel) -> EgressProxy | None:
         hosts = self._hosts
         # Code of a repository that the user has not accepted reaches no service of this machine.
-        if not hosts and self._trust.untrusted and level is SandboxLevel.WORKTREE:
+        if not hosts and not self._trust.is_accepted and level is SandboxLevel.WORKTREE:
             hosts = (PUBLIC_HOSTS,)
 
         is_bounded = bool(hosts) and ANY_HOST not in hosts

@@ -16,7 +16,7 @@ from phasegate.core.trust import (
     hash_content,
     hash_parts,
 )
-from phasegate.errors import ConfigError
+from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.files import read_regular_file
 from phasegate.storage.trust_record import ANY_CONTENT, read_accepted_lines, write_accepted_lines
 
@@ -42,7 +42,8 @@ def find_trust(
 ) -> Trust:
     """Return the settings of a repository that need trust, and those that the user has accepted."""
     entries = [*settings]
-    parts = (*group_settings(entries), *_find_file_parts(str(root), dict(entries)))
+    tables = (_add_programs(str(root), part) for part in group_settings(entries))
+    parts = (*tables, *_find_file_parts(str(root), dict(entries)))
     wanted = environ.get(TRUST_VARIABLE, "")
     if wanted == "1":
         return Trust(parts, accepts_all=True)
@@ -60,9 +61,36 @@ def find_trust(
     return Trust(parts, read_accepted_lines(str(root), environ))
 
 
+def _add_programs(root: str, part: TrustPart) -> TrustPart:
+    """Return a part whose digest includes the files that the notification command names.
+
+    They run as the user, without a sandbox: a pull that changes one must not change what runs.
+    """
+    command = dict(part.settings).get(("notify", "command"))
+    words = command if isinstance(command, list) else ()
+    files = (
+        read_regular_file(os.path.realpath(os.path.join(root, str(word))), _MAX_FILE_BYTES)  # noqa: PTH118
+        for word in words
+    )
+    contents = [hash_content(content) for content in files if content is not None]
+    if not contents:
+        return part
+    return TrustPart(part.name, hash_content(f"{part.digest} {contents}".encode()), part.settings)
+
+
 def accept_parts(root: Path, parts: Iterable[TrustPart], environ: Mapping[str, str]) -> None:
     """Record that the user looked at these parts and accepts them, and lends credentials."""
-    write_accepted_lines(str(root), _list_lines(parts), environ)
+    _write_lines(root, _list_lines(parts), environ)
+
+
+def _write_lines(root: Path, lines: Iterable[str], environ: Mapping[str, str]) -> None:
+    try:
+        write_accepted_lines(str(root), lines, environ)
+    except OSError as error:
+        raise EnvironmentUnavailable(
+            f"the answer cannot be recorded: {error}",
+            "make .git and the state directory ($XDG_STATE_HOME, ~/.local/state) writable",
+        ) from error
 
 
 def _list_lines(parts: Iterable[TrustPart]) -> frozenset[str]:
@@ -72,7 +100,7 @@ def _list_lines(parts: Iterable[TrustPart]) -> frozenset[str]:
 
 def forget_trust(root: Path, environ: Mapping[str, str]) -> None:
     """Withdraw the acceptance for a repository."""
-    write_accepted_lines(str(root), (), environ)
+    _write_lines(root, (), environ)
 
 
 def _find_file_parts(root: str, settings: Mapping[Key, object]) -> Iterator[TrustPart]:
@@ -120,12 +148,14 @@ def _hash_folder(folder: str) -> tuple[str, int]:
     if len(names) > _MAX_FILES:
         return "", len(names)
 
+    # A line feed in a name must not make it look like two files
     files = [
-        f"{name} {hash_content(read_regular_file(f'{folder}/{name}', _MAX_FILE_BYTES) or b'')}"
+        TrustPart(
+            name, hash_content(read_regular_file(f"{folder}/{name}", _MAX_FILE_BYTES) or b"")
+        ).line
         for name in names
     ]
-    text = "\n".join(files)
-    return hash_content(text.encode("utf-8", "surrogateescape")), len(names)
+    return hash_content("\n".join(files).encode()), len(names)
 
 
 def describe_untrusted(untrusted: Iterable[TrustPart]) -> str:

@@ -43,6 +43,12 @@ def find_forge_token_refusal(
     An empty variable stands for a token from git's credential helper. `hosts_by_variable` has the
     hosts of the well-known variables.
     """
+    for url in (api_url, remote_url):
+        if not _is_well_formed(url):
+            return SecretRefusal(
+                f"{url!a} is not a valid address", "fix url in [forge], or the remote"
+            )
+
     api = urlsplit(api_url)
     api_host = (api.hostname or "").lower()
     hosts = hosts_by_variable.get(variable)
@@ -90,12 +96,18 @@ def _find_remote_refusal(api_url: str, remote_url: str) -> SecretRefusal | None:
 def _find_server(url: str) -> tuple[str, int | None]:
     """Return the host and the port of a URL; the port of another program is another server."""
     parts = urlsplit(url)
+    return (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def _is_well_formed(url: str) -> bool:
+    """Return whether every program reads the same host in a URL.
+
+    After a line feed, a credential helper would read another host.
+    """
     try:
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        return urlsplit(url).port != 0 and url.isprintable()
     except ValueError:
-        # Not a number of a port: equal to no other
-        port = None
-    return (parts.hostname or "").lower(), port
+        return False
 
 
 def find_server_key_refusal(names: Sequence[str | None], server: str) -> SecretRefusal | None:

@@ -42,5 +42,5 @@ def reject_path_outside(root: Path, path: Path) -> None:
     if not real.is_relative_to(home) or real.relative_to(home).parts[:1] == (".git",):
         raise ConfigError(
             f"{path} points outside the repository",
-            "replace the link with the file itself; nothing was read",
+            "replace the link with the file itself; nothing was read or written",
         )

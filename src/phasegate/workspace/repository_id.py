@@ -61,14 +61,14 @@ def foreign_remote_error(remote: Remote, known: str, found: str) -> StateConflic
     """Return the error for a remote that is not the repository of this clone."""
     if found:
         return StateConflict(
-            f"{remote.url} is repository {found[:12]}, and this clone belongs to {known[:12]}",
+            f"{remote.shown_url} is repository {found[:12]}, this clone belongs to {known[:12]}",
             "correct the remote of this clone; or, to make it serve the other repository from now "
             f"on: git update-ref -d {REPOSITORY_REF}",
         )
 
     return StateConflict(
-        f"{remote.url} no longer has {REPOSITORY_REF}, this repository's id",
-        f"if the repository was moved there, push it: git push {remote.url} {REPOSITORY_REF}",
+        f"{remote.shown_url} no longer has {REPOSITORY_REF}, this repository's id",
+        f"if the repository was moved there, push it: git push {remote.shown_url} {REPOSITORY_REF}",
     )
 
 
@@ -83,7 +83,7 @@ def _create(repository: Repository, remote: Remote, new: NewRepositoryId) -> str
     result, detail = push_refs(repository, remote, RefMove(REPOSITORY_REF, None, commit))
     if result is PushResult.REFUSED:
         raise EnvironmentUnavailable(
-            f"{remote.url} refuses {REPOSITORY_REF}: {detail}",
+            f"{remote.shown_url} refuses {REPOSITORY_REF}: {detail}",
             "give this machine permission to push it, or run once on a machine that may",
         )
     if result is PushResult.DONE:
@@ -114,7 +114,7 @@ def _check_root(repository: Repository, remote: Remote, id_: str) -> None:
 
     if not root or resolve_commit(repository, root) is None:
         raise StateConflict(
-            f"{REPOSITORY_REF} of {remote.url} belongs to a repository with another history: "
+            f"{REPOSITORY_REF} of {remote.shown_url} belongs to a repository with another history: "
             f"this clone has no commit {root[:12]}",
-            f"if it was copied there, remove it: git push {remote.url} :{REPOSITORY_REF}",
+            f"if it was copied there, remove it: git push {remote.shown_url} :{REPOSITORY_REF}",
         )

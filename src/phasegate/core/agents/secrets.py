@@ -42,6 +42,8 @@ def list_encodings(value: bytes) -> frozenset[bytes]:
             value[::-1],
             as_json,
             as_json.replace(b"/", b"\\/"),
+            # As .NET writes it
+            as_json.replace(b"+", b"\\u002B"),
             in_hex,
             in_hex.upper(),
             value[::-1].hex().encode(),

@@ -14,8 +14,9 @@ _JOINER = "\u2060"
 # Mentions, references to issues, requests, epics, labels, snippets and milestones; images
 _TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(\[])")
 _CLOSING_KEYWORD = re.compile(
-    r"\b(close[sd]?|closing|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)\b"
-    r"(?=[\s:]+\S*(?:[#/!]|[A-Z]-\d))",
+    r"\b(close[sd]?|closing|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?"
+    r"|complet(?:e[sd]?|ing)|bug)\b"
+    r"(?=[\s:]+(?:\S*(?:[#/!]|[A-Z]-\d)|T\d|(?:ticket|bug):\d)|\s*:\s*\d)",
     re.I,
 )
 _COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
@@ -38,15 +39,18 @@ _NAMED_REFERENCE = re.compile(
 # A trailer that names an author or reviewer, or that a server acts on, such as `Signed-off-by:`,
 # `Release-As:` or `Skip-CI:`
 _TRAILER = re.compile(
-    r"^(\s*[\w-]+-(?:by|id|to|on|with|in|as|ci|skip|submit|merge|url|release|revision|dch))[ \t]*"
-    r"(?=:)",
+    r"^(\s*[\w-]+-(?:by|id|to|on|with|in|as|ci|skip|submit|merge|url|release|revision|dch|bug"
+    r"|checks|queue))[ \t]*(?=:)",
     re.I | re.M,
 )
-# Bots that obey their name at the start of a line, such as `bors r+`
+# Bots that obey their name at the start of a line, such as `bors r+`, and marks of drafts
 _BOT_COMMAND = re.compile(
-    r"^(\s*)(b(?=ors\b)|h(?=omu\b)|a(?=zp\b)|d(?=ependabot\b)|m(?=ergify\b))(?=\w+[ :])",
+    r"^(\s*[\[(]?)(b(?=ors\b)|h(?=omu\b)|a(?=zp\b)|d(?=ependabot\b|raft[:\])])|m(?=ergify\b)"
+    r"|w(?=ip[:\])]))(?=\w+[ :\])])",
     re.I | re.M,
 )
+# Links, escaped characters such as `GH\-7`, headings, tables, code blocks and rulers
+_MARKUP = re.compile(r"^([ \t]*)(?=[#~=>]|--)|(?=[\\\[|])", re.M)
 
 
 def defuse_triggers(text: str) -> str:
@@ -67,7 +71,8 @@ def defuse_triggers(text: str) -> str:
 
 def escape_for_forge(text: str) -> str:
     """Escape mentions, references, closing keywords, commands and markup for a forge."""
-    return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
+    safe = _MARKUP.sub(r"\1\\", defuse_triggers(text))
+    return safe.replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 
 def make_pull_title(text: str) -> str:

@@ -188,4 +188,4 @@ def _render_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def _render_cell(text: str) -> str:
-    return escape_for_forge(" ".join(text.split())).replace("|", "\\|")[:300]
+    return escape_for_forge(" ".join(text.split()))[:300]

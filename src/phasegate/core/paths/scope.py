@@ -225,6 +225,18 @@ class Scope:
         """Return True if a path is protected and no exception allows its change."""
         return path not in self._exceptions and is_protected(path, self._protected)
 
+    def hides_protected_path(self, path: str) -> bool:
+        """Return True if a link at this path would show files of another folder as protected ones.
+
+        For example a link `.claude` to an ordinary folder with a `settings.json`.
+        """
+        if path in self._exceptions:
+            return False
+        return is_protected(f"{path}/x", self._protected) or any(
+            fold_path(pattern).lstrip("/").startswith(f"{fold_path(path)}/")
+            for pattern in self._protected
+        )
+
     def is_litter(self, path: str) -> bool:
         """Return True for leftovers of tools and Phasegate's own files, which are never collected
         or checked.
@@ -364,6 +376,12 @@ def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violatio
         return
     elif change.mode == FileMode.SYMLINK:
         problem = find_link_problem(change.path, change.link_target)
+        if scope.hides_protected_path(change.path):
+            yield Violation(
+                change.path,
+                ScopeRule.PROTECTED,
+                "is a link in the place of a protected folder: a reviewer must allow it",
+            )
         if problem is not None:
             yield Violation(change.path, ScopeRule.SYMLINK, problem)
     elif change.mode == FileMode.EXECUTABLE:

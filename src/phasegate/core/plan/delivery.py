@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from phasegate.core.forge.outgoing_text import defuse_triggers
+from phasegate.core.forge.pull_request import find_issue_reference
 from phasegate.core.plan.requirements import Requirement, read_spec
 from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines
 from phasegate.core.text.visible import escape_unprintable
@@ -73,8 +74,13 @@ def make_title(texts: DeliveredTexts) -> str:
     for name in (_PROPOSAL, *SPECIFICATIONS):
         title = _read_title(texts.documents.get(name, ""))
         if title and not _NO_TITLE.fullmatch(title) and "{" not in title:
-            return shorten_subject(title)
-    return shorten_subject(texts.description) or texts.slug
+            # An agent wrote it
+            return defuse_triggers(shorten_subject(title))
+    title = escape_unprintable(shorten_subject(texts.description)) or texts.slug
+    if find_issue_reference(texts.description):
+        # It may be by an unknown author
+        title = defuse_triggers(title)
+    return title
 
 
 def shorten_subject(text: str) -> str:
@@ -114,7 +120,7 @@ def render_merge_message(texts: DeliveredTexts, document_path: str) -> str:
     if not paragraphs and request.rstrip(".") != title:
         paragraphs = [request]
 
-    lines = [title]
+    lines = [""]
     for paragraph in dict.fromkeys(paragraphs):
         lines += ["", textwrap.fill(paragraph, MAX_SUBJECT_CHARS)]
     if any(texts.decisions):
@@ -127,7 +133,7 @@ def render_merge_message(texts: DeliveredTexts, document_path: str) -> str:
 
     # Agents wrote most of it: no escape sequence, and nothing that closes an issue on a forge
     text = escape_unprintable("\n".join(lines), keep="\n")
-    return f"{title}{defuse_triggers(text.removeprefix(title))}\n"
+    return f"{title}{defuse_triggers(text)}\n"
 
 
 def find_changelog(paths: Iterable[str]) -> str:

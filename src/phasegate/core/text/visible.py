@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-# C0 and C1 controls and the marks of bidirectional text; a line feed, a tab and the carriage return
-# of a line end are data
+# C0 and C1 controls, the marks of bidirectional text, and characters that show nothing, of which
+# tags can spell hidden text; a line feed, a tab and the carriage return of a line end are data
 _CONTROLS = (
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\r(?!\n)"
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    r"\U000e0000-\U000e007f]|\r(?!\n)"
 )
 
 
@@ -18,13 +19,13 @@ def escape_controls(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Escape the same characters in a JSON text, as JSON does; its values stay the same."""
+    """Escape every unprintable character in a JSON text, as JSON does; its values stay the same."""
     if text.isprintable():
         return text
 
-    import re
+    import json
 
-    return re.sub(_CONTROLS, lambda found: f"\\u{ord(found[0]):04x}", text)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def escape_unprintable(text: str, keep: str = "") -> str:

@@ -118,10 +118,11 @@ def _remote(project: Project) -> str:
     remote = fleet_remote(project)
     if problem := find_push_problem(project.repository, remote):
         raise EnvironmentUnavailable(
-            f"{remote.url} refuses pushes: {problem}", "check the address and your permissions"
+            f"{remote.shown_url} refuses pushes: {problem}",
+            "check the address and your permissions",
         )
 
-    return f"{remote.url} accepts pushes"
+    return f"{remote.shown_url} accepts pushes"
 
 
 def _repository(project: Project) -> str:

@@ -31,7 +31,8 @@ from phasegate.engine.journal.unit_journal import DueStep, Transition
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.prompts.feature_folder import read_document_text
+from phasegate.files.block_reader import reject_path_outside
+from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.prompts.package_reader import load_package
 from phasegate.storage.row_events import package_changed_event
 from phasegate.storage.rows import NewEvent, PackageRow, RecordedEvent
@@ -61,8 +62,17 @@ def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPac
             "write one per package, see `phasegate spec check`",
         )
 
-    load_documents(project, record, slug, {path.stem: read_document_text(path) for path in paths})
+    documents = {path.stem: _read_document(project, path) for path in paths}
+    load_documents(project, record, slug, documents)
     return [one.package for one in read_planned_packages(record, slug).values()]
+
+
+def _read_document(project: Project, path: Path) -> str:
+    reject_path_outside(project.root, path)
+    try:
+        return read_document_text(path)
+    except UnreadableDocument as error:
+        raise ConfigError(f"{path} {error}", "replace it with a UTF-8 text file") from error
 
 
 def load_documents(

@@ -19,7 +19,7 @@ from phasegate.forge.stored_responses import StoredResponses
 from phasegate.git import read_credential
 from phasegate.sandbox.environment import filter_search_path
 from phasegate.sandbox.run_program import find_program, run_program
-from phasegate.workspace.repository.remote import Remote, read_remote_url
+from phasegate.workspace.repository.remote import Remote, hide_login, read_remote_url
 
 # In the user's state directory: repositories of one token share its rate limit
 _RESPONSES_FOLDER = "forge-responses"
@@ -71,7 +71,7 @@ def find_forge_address(project: Project) -> ForgeAddress:
     missing = [name for name, value in fields.items() if not value]
     if missing:
         raise ConfigError(
-            f"the forge of the remote {settings.remote} ({url}) is unknown",
+            f"the forge of the remote {settings.remote} ({hide_login(url)}) is unknown",
             f"set {', '.join(missing)} in [forge] of phasegate.toml",
         )
 

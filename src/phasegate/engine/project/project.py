@@ -18,6 +18,7 @@ from phasegate.engine.project.check_record import CheckRecord
 from phasegate.engine.project.local_services import FileDocumentStore, LocalRefs, SystemClock
 from phasegate.engine.project.ports import Clock, DocumentStore, Refs, format_timestamp
 from phasegate.errors import ConfigError
+from phasegate.files.block_reader import reject_path_outside
 from phasegate.sandbox.job import StopEvent
 from phasegate.storage.journal_store import Store as Store
 from phasegate.storage.journal_store import open_store
@@ -65,6 +66,12 @@ class Project(NamedTuple):
     @property
     def features_folder(self) -> Path:
         return self.root / self.config.paths.features
+
+    def find_feature_folder(self, slug: str) -> Path:
+        """Return the folder of a feature; refuse a link that leads out of the repository."""
+        folder = self.features_folder / slug
+        reject_path_outside(self.root, folder)
+        return folder
 
     def make_signature(self) -> Signature:
         """Return the user's identity and the time, for commits by Phasegate."""

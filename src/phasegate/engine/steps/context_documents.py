@@ -68,10 +68,9 @@ def read_context_documents(
             branch.read_documents(blobs), checkout / branch.folder, by_name=True
         )
     else:
+        folder = project.find_feature_folder(slug)
         feature_documents = _select_documents(
-            _read_texts(project.features_folder / slug, FEATURE_DOCUMENTS),
-            project.features_folder / slug,
-            by_name=True,
+            _read_texts(folder, FEATURE_DOCUMENTS), folder, by_name=True
         )
 
     return tuple(feature_documents)

@@ -5,6 +5,7 @@ A protected path is allowed only with the content that the user has seen.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 from collections.abc import Iterable
@@ -15,12 +16,13 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.core.paths.own_folders import OWN_FOLDERS
-from phasegate.core.paths.scope import find_entry_problem, is_protected
+from phasegate.core.paths.scope import Scope, find_entry_problem, is_protected
 from phasegate.core.paths.steering_files import PROTECTED_PATTERNS
 from phasegate.core.plan.work_package import WorkPackage, find_scope_entry_problem
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.journal.entries import SCOPE_ALLOWED, ScopeException
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, StateConflict
@@ -45,9 +47,46 @@ class ProtectedChange(NamedTuple):
     diff: str
 
 
-def protected_paths(project: Project) -> tuple[str, ...]:
-    """Return paths that need the user's consent to be changed: shipped and configured ones."""
-    return (*PROTECTED_PATTERNS, *project.config.protect.paths)
+def protected_paths(project: Project, feature: str) -> tuple[str, ...]:
+    """Return paths that need the user's consent to be changed.
+
+    They are shipped and configured ones, the files that a command of the configuration names, such
+    as the program of a reviewer or of a notification, and what a link of the repository shows as
+    one of them, such as `docs/rules.md` for `CLAUDE.md -> docs/rules.md`.
+    """
+    agents = project.config.agents.values()
+    commands = (project.config.notify.command, *(agent.command for agent in agents))
+    programs = (
+        os.path.relpath(project.root / word, project.root)
+        for command in commands
+        for word in command
+        # A word can be a whole script: `Path.is_dir` would raise for it
+        if not os.path.isdir(project.root / word)  # noqa: PTH112
+    )
+    patterns = (
+        *PROTECTED_PATTERNS,
+        *project.config.protect.paths,
+        *(f"/{glob.escape(program)}" for program in programs),
+    )
+    # Empty before the first work
+    heads = project.refs.fetch(FeatureBranch(project, feature).name)
+    entries = (
+        entry.partition(b"\t")
+        for head in heads.values()
+        for entry in list_tree_entries(project.repository, head)
+        if entry.startswith(b"120000 ")
+    )
+    scope = Scope((), protected=patterns)
+    links = {
+        path: about.split()[2].decode()
+        for about, _, name in entries
+        if scope.needs_approval(path := os.fsdecode(name)) or scope.hides_protected_path(path)
+    }
+    blobs = read_blobs(project.repository.place(), links.values())
+    targets = (
+        os.path.normpath(f"{path}/../{os.fsdecode(blobs[blob])}") for path, blob in links.items()
+    )
+    return (*patterns, *(f"/{glob.escape(target)}" for target in targets if target != "."))
 
 
 def preview_path_change(
@@ -64,7 +103,7 @@ def preview_path_change(
             f"{escape_unprintable(path)} {problem}: no scope can allow it", "nothing was recorded"
         )
 
-    if not is_protected(path, protected_paths(project)):
+    if not is_protected(path, protected_paths(project, package.feature_slug)):
         return ProtectedChange("", "")
     if published is not None:
         return _find_published_change(project, package, path, published)

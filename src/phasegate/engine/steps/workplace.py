@@ -170,7 +170,7 @@ class PackageWorkspace:
     def scope(self, index: int, exceptions: tuple[ScopeException, ...]) -> Scope:
         """Return an agent's scope; several agents each own only their deliverables."""
         allowed = allowed_paths(exceptions, self.ensure_checkout(index).folder)
-        protected = protected_paths(self.project)
+        protected = protected_paths(self.project, self.package.feature_slug)
         share = self.share(index)
         own_folders = (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:

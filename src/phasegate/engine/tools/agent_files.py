@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
+from phasegate.files.block_reader import reject_path_outside
 from phasegate.files.durable_write import replace_file_at
 from phasegate.files.text_file import (
     TextFile,
@@ -20,6 +21,7 @@ from phasegate.files.text_file import (
 )
 from phasegate.prompts.agent_files import AgentFileCheck, ShippedAgentFile, check_agent_file
 from phasegate.prompts.agent_files import load_shipped_files as load_shipped_files
+from phasegate.prompts.templates import find_project_root
 
 MAX_FILE_BYTES = 1_000_000
 _NEW_FILE_MODE = 0o644
@@ -36,6 +38,7 @@ class AgentFileChange(NamedTuple):
 
 def install_agent_files(folder: Path, force: bool) -> list[AgentFileChange]:
     """Copy the shipped files into a folder; keep one that differs, unless `force` is set."""
+    reject_path_outside(find_project_root(), folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,6 +64,7 @@ def check_agent_files(paths: Sequence[Path]) -> dict[Path, list[str]]:
 def find_agent_files(paths: Sequence[Path]) -> list[Path]:
     """Return the named files, and the Markdown files in the named folders except READMEs."""
     for path in paths:
+        reject_path_outside(find_project_root(), path)
         if not os.path.lexists(path):
             raise ConfigError(
                 f"there is no {path}", "pass a Markdown file or a folder of Markdown files"

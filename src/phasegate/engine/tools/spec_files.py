@@ -45,6 +45,7 @@ from phasegate.engine.views.specs import (
     view_bindings,
 )
 from phasegate.errors import ConfigError, StateConflict
+from phasegate.files.block_reader import reject_path_outside
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.storage.rows import NewEvent
@@ -87,8 +88,15 @@ def accept_drift(project: Project, record: RunRecord, id_: str, why: str, by: Or
     )
     event = NewEvent(DRIFT_ACCEPTED, msgspec.json.encode(acceptance))
     record.append_unconditionally(_NO_FEATURE, project.now(), [event])
-    replace_file(path, render_spec(set_accepted(spec, accepted)).encode(), _FILE_MODE)
+    _write_document(project, path, render_spec(set_accepted(spec, accepted)))
     return path
+
+
+def _write_document(project: Project, path: Path, text: str) -> None:
+    """Write a file of the repository; refuse a path that a link leads out of it."""
+    reject_path_outside(project.root, path)
+    make_folder(path.parent, 0o755)
+    replace_file(path.parent.resolve() / path.name, text.encode(), _FILE_MODE)
 
 
 class AdoptedCode(msgspec.Struct, frozen=True):
@@ -192,8 +200,7 @@ def write_adoption(project: Project, adopted: AdoptedCode) -> AdoptedCode:
             raise StateConflict(f"{adopted.test_file} already exists", "commit it, then repeat")
         files[adopted.test_file] = adopted.tests
     for name, text in files.items():
-        make_folder((project.root / name).parent, 0o755)
-        replace_file(project.root / name, text.encode(), _FILE_MODE)
+        _write_document(project, project.root / name, text)
     return msgspec.structs.replace(adopted, is_written=True)
 
 
@@ -244,7 +251,7 @@ def import_specs(project: Project, folder: Path) -> list[ImportedSpec]:
         path = project.root / get_spec_path(project, capability)
         if path in files or (path.exists() and path.read_bytes() != text.encode()):
             raise StateConflict(f"{path} already exists", "move it aside, then import again")
-        files[path] = text.encode()
+        files[path] = text
         requirements = parse_spec(text).requirements.values()
         imported.append(
             ImportedSpec(
@@ -256,9 +263,8 @@ def import_specs(project: Project, folder: Path) -> list[ImportedSpec]:
             )
         )
 
-    for path, data in files.items():
-        make_folder(path.parent, 0o755)
-        replace_file(path, data, _FILE_MODE)
+    for path, text in files.items():
+        _write_document(project, path, text)
     return imported
 
 

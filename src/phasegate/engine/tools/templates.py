@@ -20,6 +20,7 @@ from phasegate.engine.project.settings import (
     load_settings,
 )
 from phasegate.errors import ConfigError, TemplateRefused
+from phasegate.files.block_reader import reject_path_outside
 from phasegate.prompts.templates import (
     SHIPPED_FOLDER,
     eject_template,
@@ -81,6 +82,7 @@ class TemplateFolder:
 
         Return whether each path was written: an existing file is replaced only with `force`.
         """
+        reject_path_outside(find_project_root(), self._own_folder)
         root = SHIPPED_FOLDER.parent.parent
         if agent and phase:
             chosen = [find_template(resolve_template_prefix(agent), phase, root=root)]

@@ -234,7 +234,7 @@ def _read_documents(project: Project, slug: str, commits: Iterable[str]) -> Feat
                 {path: blob for path, blob in documents.items() if is_feature_document(path)},
             )
 
-    return read_feature(project.features_folder / slug)
+    return read_feature(project.find_feature_folder(slug))
 
 
 def _read_documents_from_blobs(

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import NamedTuple
 
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.interfaces.mcp.jsonrpc import Call, JsonObject
 
 _WORDS = (  # noqa: SIM905 - 44 words are easier to read as text
@@ -143,11 +144,13 @@ class Elicitor(NamedTuple):
 
 
 def _build_form(text: str, word: str) -> JsonObject:
+    # Agents wrote parts of it
+    shown = escape_unprintable(text, keep="\n")
     field = {"type": "string", "title": f'Type "{word}" to confirm', "maxLength": 40}
     schema = {"type": "object", "properties": {"confirm": field}, "required": ["confirm"]}
     return {
         "mode": "form",
-        "message": f'{text}\n\nType "{word}" to confirm.',
+        "message": f'{shown}\n\nType "{word}" to confirm.',
         "requestedSchema": schema,
     }
 

@@ -11,6 +11,7 @@ import msgspec
 
 from phasegate.core.plan.trace import render_trace
 from phasegate.core.text.light_json import to_plain_data
+from phasegate.core.text.visible import escape_json, escape_unprintable
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
 from phasegate.engine.drive.feature import RunOptions
@@ -148,12 +149,13 @@ def call_tool(
     except PhasegateError as error:
         return _make_tool_error(error.message, reword_hint(error.hint or ""))
 
-    text = msgspec.json.encode(found).decode()
+    # A model would read characters that the user does not see
+    text = escape_json(msgspec.json.encode(found).decode())
     return {"content": [{"type": "text", "text": text}], "structuredContent": found}
 
 
 def _make_tool_error(message: str, hint: str) -> JsonObject:
-    text = f"{message}\nhint: {hint}" if hint else message
+    text = escape_unprintable(f"{message}\nhint: {hint}" if hint else message, keep="\n")
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ _PERMANENT_ERRORS = (
     ),
     "error: 401",
 )
+_LOGIN = re.compile(r"(?<=://)[^/\s]+@")
 
 
 class Remote(NamedTuple):
@@ -37,6 +39,11 @@ class Remote(NamedTuple):
     token: str = ""
 
     @property
+    def shown_url(self) -> str:
+        """Return the URL without a user name and password, for messages."""
+        return hide_login(self.url)
+
+    @property
     def environment(self) -> dict[str, str]:
         if not self.token or not self.url.startswith(("https://", "http://")):
             return {}
@@ -48,6 +55,11 @@ class Remote(NamedTuple):
             "GIT_CONFIG_KEY_0": "http.extraHeader",
             "GIT_CONFIG_VALUE_0": header,
         }
+
+
+def hide_login(text: str) -> str:
+    """Replace user names and passwords in the URLs of a text."""
+    return _LOGIN.sub("***@", text)
 
 
 class PushResult(StrEnum):
@@ -175,7 +187,7 @@ def find_push_problem(repository: Repository, remote: Remote) -> str:
     if said.exit_code == 0:
         return ""
 
-    return " ".join(said.stderr.decode(errors="replace").split())[:300]
+    return hide_login(" ".join(said.stderr.decode(errors="replace").split()))[:300]
 
 
 def _run_checked(repository: Repository, remote: Remote, *arguments: str) -> ProgramResult:
@@ -191,7 +203,7 @@ def _run(repository: Repository, remote: Remote, *arguments: str) -> ProgramResu
 
 def _remote_error(remote: Remote, output: str) -> EnvironmentUnavailable:
     line = " ".join(output.replace(remote.token or "\0", "***").split())[:300]
-    message = f"git cannot reach {remote.url}: {line}"
+    message = hide_login(f"git cannot reach {remote.url}: {line}")
     if any(word in output for word in _PERMANENT_ERRORS):
         return EnvironmentUnavailable(message, "check the address, the token and its permissions")
     return TemporarilyUnavailable(message)

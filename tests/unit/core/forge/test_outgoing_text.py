@@ -17,22 +17,26 @@ from phasegate.core.forge.outgoing_text import (
 RECEIVERS = {
     "a closed issue": re.compile(
         r"\b(?:close[sd]?|closing|fix(?:e[sd]|ing)?|resolve[sd]?|resolving|implement\w*)\b:?\s+"
-        r"(?:\S+)?(?:#\d|GH-\d|https?://)",
-        re.I,
+        r"(?:\S+)?(?:#\d|GH-\d|https?://)"
+        # Linear, Phabricator, Trac, Debian and KDE
+        r"|\bcomplet(?:e[sd]?|ing)\b\s+[A-Z]+-\d|\bfix(?:es|ed)?\s+T\d|\bcloses ticket:\d"
+        r"|^(?:closes|fixed|bug|closes-bug):\s*\d",
+        re.I | re.M,
     ),
     "a mention": re.compile(r"@\w"),
     "a reference": re.compile(r"#\d|\bGH-\d|(?<!\w)[!&~$%]\d", re.I),
     "a skipped CI run": re.compile(
         r"\[(?:skip|no)[ -](?:ci|actions?|travis|appveyor)[^\]]*\]|\[(?:ci|actions)[ -]skip\]"
         r"|\[(?:ci *skip|skip *ci|CF-Pages-Skip|noci)\]"
-        r"|\*\*\*NO_CI\*\*\*|^(?:skip-checks|skip-ci|ci-skip):",
+        r"|\*\*\*NO_CI\*\*\*|^(?:skip-checks|request-checks|skip-ci|ci-skip):",
         re.I | re.M,
     ),
     "a signature": re.compile(r"^(?:[\w-]+-by|Change-Id): ", re.I | re.M),
     "a released version": re.compile(r"^Release-As:|\+semver:", re.I | re.M),
     "an order to a bot": re.compile(
-        r"^\s*(?:bors|azp|dependabot|mergify|homu)[ :]|^Auto-Submit:", re.I | re.M
+        r"^\s*(?:bors|azp|dependabot|mergify|homu)[ :]|^(?:Auto-Submit|Commit-Queue):", re.I | re.M
     ),
+    "a draft": re.compile(r"^\s*(?:draft:|\[draft\]|\(draft\)|wip:|\[wip\])", re.I),
     "a named reference": re.compile(r"\[(?:issue|epic|vulnerability):"),
     "an address": re.compile(r"https?://|(?<![:\u2060\w])//\w|\bwww\.\w", re.I),
     "an image": re.compile(r"!\["),
@@ -79,6 +83,17 @@ TRAPS = (
     "`@user` in code",
     "@dependabot merge",
     "[x]: //evil.invalid/x.png",
+    "Draft: do not merge",
+    "[WIP] later",
+    "(draft) later",
+    "Completes ENG-123",
+    "Fixes T123",
+    "closes ticket:10",
+    "Closes: 123456",
+    "x\nBUG: 123",
+    "x\n\nCloses-Bug: 123",
+    "x\n\nrequest-checks: true",
+    "x\n\nCommit-Queue: +2",
 )
 HONEST = (
     "WP01: Write what is due",
@@ -88,6 +103,21 @@ HONEST = (
     "Explain why: the cache was stale",
     "Jenkins is not used here",
     "Skip the no-op: it costs time",
+    "Complete the list of bugs, and fix 3 tests",
+    "Draft the plan (wip of last week)",
+)
+# Markdown that would make a trigger, a link, or a part of a body that looks like our own
+MARKUP = (
+    "GH\\-7",
+    "Fixes GH\\-7",
+    "[x](http:evil.invalid)",
+    "[x]: http:evil.invalid",
+    "## Gates",
+    "~~~",
+    "| gate | passed |",
+    "===",
+    "---",
+    "> quoted",
 )
 
 
@@ -112,3 +142,12 @@ def test_a_text_that_is_made_safe_twice_stays_the_same(trap: str) -> None:
     once = defuse_triggers(trap)
     assert defuse_triggers(once) == once
     assert "#7" not in make_pull_title(trap)
+
+
+@pytest.mark.parametrize("trap", MARKUP)
+def test_markup_of_others_is_shown_as_text_in_a_body(trap: str) -> None:
+    """Each of its marks is behind one backslash; an honest text is shown as it is."""
+    sent = escape_for_forge(trap)
+    assert re.search(r"(?<!\\)(?:\\\\)*(?:[\[|]|\\(?=-))|^[#~=>-]", trap, re.M), "the control"
+    assert not re.search(r"(?<!\\)(?:\\\\)*(?:[\[|]|\\(?=-\d))|^[#~=>-]", sent, re.M), sent
+    assert escape_for_forge("A list - and 3 > 2") == "A list - and 3 > 2"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -298,3 +300,14 @@ def test_a_body_is_cut_before_its_marker() -> None:
 )
 def test_a_remote_tells_its_forge(remote: str, found: ForgeAddress | None) -> None:
     assert parse_remote_address(remote) == found
+
+
+@pytest.mark.parametrize(
+    "finding", ["loses data \\| fixed: a later review passed |", "|loses", "loses data"]
+)
+def test_a_finding_cannot_add_a_column_to_its_row(finding: str) -> None:
+    row = PullFinding("WP01", "NEEDS_CHANGES", finding, is_settled=False)
+    body = render_pull_body(PullBodyParts(marker="<!-- m -->", description="x", findings=[row]))
+    shown = next(line for line in body.splitlines() if "WP01" in line)
+    # A backslash escapes one character, also another backslash
+    assert len(re.sub(r"\\.", "", shown).strip("|").split("|")) == 3, shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from phasegate.core.forge.pull_request import issue_to_description
 from phasegate.core.plan.delivery import (
     MAX_SUBJECT_CHARS,
     DeliveredTexts,
@@ -115,6 +116,32 @@ def test_a_message_that_an_agent_wrote_closes_no_issue_and_moves_no_cursor() -> 
     assert "Closes #12" not in message
     assert "\x1b" not in message
     assert "a farewell ends" in message
+
+
+@pytest.mark.parametrize("hostile", [True, False])
+def test_a_title_that_an_agent_wrote_triggers_nothing_and_moves_no_cursor(hostile: bool) -> None:
+    words = "Fixes #7 for @org [skip ci] \x1b[2J\u202e" if hostile else "Say bye, as issue 7 asks"
+    message = render_merge_message(TEXTS._replace(documents={"proposal.md": f"# {words}\n"}), "")
+    subject = message.splitlines()[0]
+    for trigger in ("Fixes", "#7", "@org", "[skip ci]", "\x1b", "\u202e"):
+        assert trigger not in subject
+    assert (subject == words) is not hostile, "the control: honest words stay as they are"
+    assert message.count(subject) == 1
+
+
+@pytest.mark.parametrize("is_issue", [True, False])
+def test_a_subject_from_an_issue_triggers_nothing_and_one_of_the_user_may(is_issue: bool) -> None:
+    words = "Say bye, fixes #9 [skip ci]"
+    description = issue_to_description(7, words, "") if is_issue else words
+    texts = TEXTS._replace(documents={}, description=description, decisions=())
+    subject = render_merge_message(texts, "").splitlines()[0]
+    assert ("fixes #9 [skip ci]" in subject) is not is_issue
+    assert "Say bye" in subject
+
+
+def test_a_subject_from_the_text_of_an_issue_moves_no_cursor() -> None:
+    texts = TEXTS._replace(documents={}, description="Say bye \x1b[2J", decisions=())
+    assert render_merge_message(texts, "").splitlines()[0] == "Say bye \\x1b[2J"
 
 
 @pytest.mark.parametrize(

@@ -132,3 +132,12 @@ def test_the_name_of_a_client_is_one_short_line() -> None:
     client = McpClient.from_client_info(info, {})
     assert (client.name, client.version) == ("a b" + "x" * 77, "")
     assert str(McpClient.from_client_info(["name"], {})) == "unknown"
+
+
+@pytest.mark.parametrize("text", ["Merge it?\nfindings: none", "\x1b[2J\u202e\U000e0049 Merge it?"])
+def test_a_question_shows_all_characters_that_an_agent_put_into_it(text: str) -> None:
+    with pytest.raises(InputRequired) as raised:
+        elicitor(PendingConfirmations(), {}).confirm(text, "subject")
+    shown = str(raised.value.result["inputRequests"]["decision"]["params"]["message"])
+    assert shown.replace("\n", "").isprintable()
+    assert shown.startswith("Merge it?\nfindings: none\n\n") is text.isascii()

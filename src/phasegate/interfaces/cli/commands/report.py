@@ -10,6 +10,7 @@ from phasegate.engine.project.project import open_project
 from phasegate.engine.views.overview import require_reader
 from phasegate.engine.views.report import report_view
 from phasegate.errors import EnvironmentUnavailable
+from phasegate.files.block_reader import reject_path_outside
 from phasegate.interfaces.cli.completion_values import complete_from, list_feature_slugs
 from phasegate.interfaces.cli.options import fleet_view_option, resolve_feature_callback
 from phasegate.interfaces.cli.render import (
@@ -60,6 +61,8 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
         ) from error
 
     path = output or Path(f"{feature}.html")
+    if output is None:
+        reject_path_outside(project.root, path)
     try:
         path.write_text(render_report(view, project.now()), encoding="utf-8")
     except OSError as error:
