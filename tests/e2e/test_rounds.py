@@ -82,7 +82,9 @@ def test_a_round_names_failed_tests_and_a_deliverable_that_was_not_changed(tmp_p
     told = project.prompt(second.id)
     assert "deliverables: not changed: src/services/auth.ts" in told
     assert "test: 1 of 2 tests failed" in told
-    assert "Command: `python3 -m unittest -q check_sources`" in told
+    assert "What to do: Run `python3 -m unittest -q check_sources` and fix" in told
+    # The remedy names the command already
+    assert "Command: `" not in told
     assert "- test_no_source_says_todo (check_sources.Sources.test_no_source_says_todo)" in told
     assert "AssertionError: 'TODO' unexpectedly found in" in told
     assert "Ran 3 tests" not in told

@@ -70,6 +70,6 @@ def to_one_line(text: str, max_chars: int = 200) -> str:
     return shorten(line, max_chars)
 
 
-def format_names(names: list[str] | tuple[str, ...]) -> str:
+def format_names(names: list[str] | tuple[str, ...], max_names: int = MAX_NAMES) -> str:
     """Join the first few untrusted names for use in a sentence, and add how many were omitted."""
-    return join_names([to_one_line(name) for name in names], MAX_NAMES)
+    return join_names([to_one_line(name) for name in names], max_names)

@@ -431,7 +431,8 @@ class StrengthRunner:
         ]
         for one, mutant in sorted(mutants, key=lambda pair: pair[1].kind != EMPTIED):
             if self._remaining_s < 1.3 * self._slowest_s:
-                self._notes.append(f"{len(mutants) - len(self._mutants)} mutants were not tried")
+                left = len(mutants) - len(self._mutants)
+                self._notes.append(f"{left} mutants were not tried: no time left")
                 break
             version = FileVersion(mutant.text.encode(errors="surrogateescape"))
             ran = self._run_variant({one.path: version}, wanted)

@@ -96,13 +96,17 @@ def test_a_part_is_cut_at_its_limit_with_a_remark_and_a_part_without_one_is_not_
 @pytest.mark.demand("M1.a")
 def test_an_excerpt_has_scenarios_rows_and_items_of_the_package_but_not_its_requirements() -> None:
     text = (
-        '## Requirements\n\n<!-- sk:fr id="FR-A-001" -->\n- One\n<!-- /sk:fr -->\n\n'
+        "## Overview\n\nA number has digits.\n\n"
+        '## Requirements\n\n<!-- sk:fr id="FR-A-001" -->\n- One\n<!-- /sk:fr -->\n'
+        '<!-- sk:fr id="FR-A-002" -->\n- Other than FR-A-001\n<!-- /sk:fr -->\n\n'
         "### Scenario: one (FR-A-001)\n\n- WHEN x\n- THEN y\n\n### Scenario: two (FR-A-0012)\n\n- WHEN z\n\n"
         "## Cases\n\n| Case | For |\n|---|---|\n| T1 | FR-A-001 |\n| T2 | FR-A-0012 |\n"
     )
     excerpt = excerpt_requirements(text, ["FR-A-001"])
     assert excerpt == (
-        "### Scenario: one (FR-A-001)\n\n- WHEN x\n- THEN y\n\n## Cases\n| T1 | FR-A-001 |\n"
+        "## Overview\n\nA number has digits.\n\n"
+        "### Scenario: one (FR-A-001)\n\n- WHEN x\n- THEN y\n\n"
+        "## Cases\n\n| Case | For |\n|---|---|\n| T1 | FR-A-001 |\n"
     )
     assert excerpt_requirements(text, []) == ""
 

@@ -18,6 +18,8 @@ _MAX_QUOTE_CHARS = 300
 MAX_STDERR_CHARS = 4_000
 MAX_OPTION_CHARS = 60
 # The messages of commander, clap and yargs; the last one prints options without hyphens.
+# Python prints the error below the code that raised it
+_TRACEBACK = "Traceback (most recent call last):"
 _UNKNOWN_OPTION = re.compile(
     r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'"
     r"|^Unknown arguments?: ([\w-]{1,100})"
@@ -110,6 +112,9 @@ def _quote_error_line(stderr: str) -> str:
         return ""
 
     line = next((line for line in lines if "error" in line.lower()), lines[-1])
+    if _TRACEBACK in lines:
+        line = lines[-1]
+
     return f": {escape_unprintable(line[:_MAX_QUOTE_CHARS])}"
 
 

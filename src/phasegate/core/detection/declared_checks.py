@@ -15,8 +15,9 @@ from phasegate.core.detection.python_requirements import read_tox_environments
 _MAX_NAMED = 6
 _RUN_STEP = re.compile(r"^(\s*)(?:-\s+)?run:\s*(?:[|>][-+]?\s*$|['\"]?(.*?)['\"]?\s*$)")
 _PREFIXES = re.compile(
-    r"^(?:-\s*|[A-Z_][A-Z0-9_]*=\S*\s+|(?:uv|poetry|pdm|hatch|pipenv|rye)\s+run\s+(?:--?\S+\s+)*"
-    r"|uvx\s+|pipx\s+run\s+|python[\d.]*\s+-m\s+|npx\s+(?:-\S+\s+)*|(?:pnpm|yarn)\s+(?:exec|dlx)\s+"
+    r"^(?:-\s*|[A-Z_][A-Z0-9_]*=\S*\s+"
+    r"|(?:uvx|(?:uv|poetry|pdm|hatch|pipenv|rye)\s+run)\s+(?:--(?:with|from)\s+\S+\s+|--?\S+\s+)*"
+    r"|pipx\s+run\s+|python[\d.]*\s+-m\s+|npx\s+(?:-\S+\s+)*|(?:pnpm|yarn)\s+(?:exec|dlx)\s+"
     r"|coverage\s+run\s+(?:-p\s+)?-m\s+|xvfb-run\s+(?:-\S+\s+)*)+"
 )
 _NOX_RUN = re.compile(r"session\.run\(([^()]*)\)", re.DOTALL)

@@ -441,7 +441,9 @@ def _parse_ini_environment(section: Mapping[str, str]) -> ToxEnvironment:
             extra for line in extras for extra in re.split(r"[\s,]+", _strip_tox_factor(line))
         ),
         groups=tuple(_strip_tox_factor(line) for line in groups),
-        commands=tuple(_split_significant_lines(section.get("commands", ""))),
+        commands=tuple(
+            _split_significant_lines(re.sub(r"\\\n\s*", " ", section.get("commands", "")))
+        ),
     )
 
 

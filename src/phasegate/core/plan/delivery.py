@@ -36,9 +36,10 @@ _FRONT_MATTER = re.compile(
 _MENU = re.compile(
     r"^---\n(?:SUGGESTED NEXT STEPS:|STATUS:)[^\n]*\n(?:  \[\d\][^\n]*\n)*---$", re.M
 )
-_BULLET = re.compile(r"\s*[-*+]\s+")
+_BULLET = re.compile(r"\A\s*[-*+]\s+")
 _TABLE_HEAD_LINES = 2
-_NOTHING = re.compile(r"(?:[-*+]\s*)?(?:none|n/a|-)?\.?", re.I)
+# Also with the reason that the skeletons ask for, as in "None: nothing is stored."
+_NOTHING = re.compile(r"(?:[-*+]\s*)?(?:(?:none|n/a)(?:\.|\s*[:;(].*|,? because .*)?|-)?", re.I)
 _MENTIONS_CHANGELOG = re.compile(r"change\s?log|changes\.(?:md|rst)|release notes", re.I)
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|must not|should not|shouldn't|no need to|not necessary|avoid|"
@@ -101,6 +102,9 @@ def render_document(texts: DeliveredTexts) -> str:
     if reason and reason not in body:
         parts.append(f"## Why\n\n{reason}")
     parts.append(body or texts.description)
+    assumptions = _find_section(_clean_document(texts.documents.get(_PROPOSAL, "")), "assumptions")
+    if assumptions and assumptions not in body:
+        parts.append(f"## Assumptions\n\n{assumptions}")
     # The archive step may have added them already
     decisions = [words for words in texts.decisions if words not in body]
     if any(decisions):
@@ -122,7 +126,7 @@ def render_merge_message(texts: DeliveredTexts, document_path: str) -> str:
 
     lines = [""]
     for paragraph in dict.fromkeys(paragraphs):
-        lines += ["", textwrap.fill(paragraph, MAX_SUBJECT_CHARS)]
+        lines += ["", _fill(paragraph)]
     if any(texts.decisions):
         lines += ["", "Decisions:", *_wrapped_bullets(texts.decisions)]
     if requirements := _read_requirements(texts):
@@ -278,4 +282,15 @@ def _bullets(texts: Iterable[str]) -> Iterator[str]:
 
 def _wrapped_bullets(texts: Iterable[str]) -> Iterator[str]:
     for line in _bullets(texts):
-        yield textwrap.fill(line, MAX_SUBJECT_CHARS, subsequent_indent="  ")
+        yield _fill(line, "  ")
+
+
+def _fill(text: str, indent: str = "") -> str:
+    """Wrap a text at spaces alone: a requirement id such as FR-A-001 stays in one piece."""
+    return textwrap.fill(
+        text,
+        MAX_SUBJECT_CHARS,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

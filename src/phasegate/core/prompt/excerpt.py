@@ -21,6 +21,12 @@ _DECLARATION = re.compile(
 )
 _MAX_OUTLINE_LINE = 120
 _LISTED_ELSEWHERE = ("## Commands", "## Layout")
+# Sections of a specification that concern every package: terms, limits and what is left out
+_FOR_EVERY_PACKAGE = re.compile(
+    r"#+ (?:overview|quality requirements|(?:.* )?out of scope)", re.IGNORECASE
+)
+_REQUIREMENT = re.compile(r"^\s*<!--\s*sk:fr\b.*?<!--\s*/sk:fr\s*-->", re.DOTALL | re.M)
+_TABLE_RULE = re.compile(r"\|[\s:|-]+\|")
 _BARE_ITEM = re.compile(r"- `[^`]+`\s*")
 
 
@@ -43,28 +49,36 @@ def _split_sections(text: str) -> list[_Section]:
 
 
 def excerpt_requirements(text: str, ids: Collection[str]) -> str:
-    """Return the scenarios, list items and table rows that name one of the requirements.
+    """Return the scenarios, list items and table rows that name one of the ids.
 
-    What is out of scope is for every package.
+    What concerns every package is kept: the overview, the limits, and what is out of scope.
 
     The annotated requirements themselves are left out: the package states them.
     """
     names = "|".join(map(re.escape, ids)) or r"\b\B"
     named = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
     kept: list[str] = []
+    general: list[str] = []
 
-    for section in _split_sections(text):
-        is_out_of_scope = section.heading.lower().endswith(" out of scope")
-        is_named = is_out_of_scope or named.search(section.heading) is not None
-        lines = [
-            line
-            for line in section.lines
-            if "<!--" not in line and (is_named or named.search(line))
-        ]
-        if any(lines):
-            kept += [section.heading, *lines]
+    for section in _split_sections(_REQUIREMENT.sub("", text)):
+        lines = [line for line in section.lines if "<!--" not in line]
+        if _FOR_EVERY_PACKAGE.fullmatch(section.heading):
+            general += ["", section.heading, *lines]
+        elif named.search(section.heading):
+            kept += ["", section.heading, *lines]
+        elif any(map(named.search, lines)):
+            kept += ["", section.heading, "", *_keep_named_lines(lines, named)]
 
-    return "\n".join(kept).strip() + "\n" if kept else ""
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join([*general, *kept])).strip()
+    return f"{text}\n" if kept else ""
+
+
+def _keep_named_lines(lines: list[str], named: re.Pattern[str]) -> Iterator[str]:
+    """Yield the lines that name an id, and the head of each table."""
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        is_head = _TABLE_RULE.fullmatch(line) or _TABLE_RULE.fullmatch(following)
+        if is_head or named.search(line):
+            yield line
 
 
 def drop_empty_sections(text: str) -> str:

@@ -71,7 +71,7 @@ def read_outputs(checks_folder: Path, evidence: str) -> dict[str, str]:
 
 def _list_finding_lines(check: CheckResult) -> Iterator[str]:
     yield f"{check.name}: {check.summary}"
-    if check.argv:
+    if check.argv and check.argv[-1] not in check.remedy:
         yield f"  Command: `{check.argv[-1]}`"
     yield f"  What to do: {check.remedy}"
     yield from (f"  - {note}" for note in check.notes)

@@ -8,6 +8,7 @@ from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.machine.package_events import AttemptSelected, PackageJobStarted, Reviewed
 from phasegate.core.plan.acceptance import AcceptanceSeal, SealedTests, find_due_requirements
 from phasegate.core.plan.work_package import PackageState
+from phasegate.core.text.markdown_lines import collapse_whitespace
 from phasegate.core.workflow.phase_transitions import build_state_view
 from phasegate.engine.jobs.step import CHECKS_RAN, LastJob, PackageReview, StepContext
 from phasegate.engine.journal.artifacts import (
@@ -213,4 +214,4 @@ class StepContextReader:
         question = self._questions.get(answer.id)
         # What was decided in planning is for every package; all of it is for the feature
         if question is not None and (not self._package or question.work in ("", self._package)):
-            self._answers.append(f"Asked: {question.text}\nAnswered: {answer.text}")
+            self._answers.append(collapse_whitespace(f"{question.text} Answer: {answer.text}"))

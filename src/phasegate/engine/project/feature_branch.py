@@ -87,6 +87,12 @@ class FeatureBranch(NamedTuple):
         present = {name for name, text in documents.items() if text.strip()}
         return tuple(name for name in wanted if name in present or _has_file_below(name, present))
 
+    def count_documents(self, names: tuple[str, ...]) -> int:
+        """Return the number of documents with one of the names, or in one of the folders."""
+        folders = tuple(name for name in names if name.endswith("/"))
+        found = self.list_documents()
+        return sum(name in names or name.startswith(folders) for name in found)
+
     def list_changes_since(
         self, judged_commit: str, head: str, *expected_paths: str
     ) -> tuple[str, ...]:

@@ -433,7 +433,8 @@ def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
     """Yield the implementer's report about its tasks, for the reviewer to verify."""
     # Later rounds have it in replies.md
     if run.replies and not run.review.findings:
-        summary = shorten(collapse_whitespace(cut_markers(run.replies)), _MAX_SUMMARY_CHARS)
+        text = collapse_whitespace(cut_markers(run.replies)).removeprefix("Summary: ")
+        summary = shorten(text, _MAX_SUMMARY_CHARS)
         yield f"- {render_note('summary', TEXT=summary)}\n"
 
     if tasks:

@@ -345,7 +345,7 @@ class FeatureSteps:
                     head,
                     missing,
                     not feature.closing and self._has_same_files(head, feature.written_commit),
-                    documents=len(present),
+                    documents=self._branch.count_documents(present),
                 ),
             ),
             trail_notes=notes.entries,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from phasegate.core.plan.tasks import Task, parse_tasks
@@ -20,6 +21,7 @@ from phasegate.prompts.shipped_texts import load_phrases
 
 # Documents about all packages, of which a package gets an excerpt
 _EXCERPTED = ("spec.md", "test-strategy.md")
+_TEST_CASE = re.compile(r"\bTC-\d+\b")
 
 
 def read_package_tasks(workspace: PackageWorkspace, commit: str) -> tuple[Task, ...]:
@@ -73,10 +75,13 @@ def document_pieces(
 ) -> Iterator[ContextPiece]:
     """Yield the feature's documents as far as they concern the package."""
     cited = {reference.partition("#")[0] for task in tasks for reference in task.spec}
+    # The tasks may name test cases that name no requirement
+    cases = {case for task in tasks for case in _TEST_CASE.findall(task.do)}
+    ids = {*package.requirements, *cases}
 
     for document in documents:
         name, text = document.name, document.text
-        excerpt = excerpt_requirements(text, package.requirements)
+        excerpt = excerpt_requirements(text, ids)
         is_excerpted = need.excerpts and name in _EXCERPTED and bool(package.requirements)
 
         if is_excerpted and excerpt:

@@ -113,3 +113,17 @@ def test_what_ci_and_nox_run_is_asked_for_without_repairing() -> None:
         "isort --check-only . --skip .venv --skip .phasegate-tools && ruff check --no-fix src"
     )
     assert found.notes[-1] == f"{UNKNOWN}`cog --check README.md` (CI)"
+
+
+def test_a_command_of_several_lines_and_the_options_of_a_runner_are_no_unknown_checks() -> None:
+    found = detect_files(
+        {
+            "pyproject.toml": "[project]\nname='x'\n",
+            "tox.ini": "[testenv]\ncommands =\n    {envpython} -m pytest \\\n"
+            "      --cov tests \\\n      {posargs}\n",
+            ".github/workflows/ci.yml": "    steps:\n      - run: uvx --with tox-uv tox -e mypy\n"
+            "      - run: uvx --from tools-of-x vulture src\n",
+        }
+    )
+    notes = [note for note in found.notes if note.startswith(UNKNOWN)]
+    assert notes == [f"{UNKNOWN}`vulture src` (CI)"]

@@ -28,6 +28,10 @@ audience: [agents, developers]
 People are greeted
 and then left alone.
 
+## Assumptions
+
+- One language is enough.
+
 ## Open Questions
 
 - None
@@ -45,6 +49,14 @@ sentences -->
 ## Overview
 
 A farewell ends the visit.
+
+## Flow
+
+None: one function.
+
+## Quality
+
+None of the greetings becomes slower.
 
 ## Data
 
@@ -86,8 +98,10 @@ def test_the_document_has_the_specification_and_the_decisions_and_none_of_our_ma
         "# Say goodbye\n\n"
         "## Why\n\nPeople are greeted and then left alone.\n\n"
         "## Overview\n\nA farewell ends the visit.\n\n"
+        "## Quality\n\nNone of the greetings becomes slower.\n\n"
         "## Functional Requirements\n\n- **FR-BYE-001**: A farewell must name the person\n\n"
         "```html\n<!-- kept: this is an example -->\n```\n\n"
+        "## Assumptions\n\n- One language is enough.\n\n"
         "## Decisions\n\n- Which language? English\n- Keep it short.\n"
     )
 
@@ -194,3 +208,13 @@ def test_a_changelog_is_one_that_the_project_keeps_in_its_root() -> None:
     assert find_changelog(["src/CHANGELOG.md", "README.md", "changes.py"]) == ""
     assert find_changelog(["Changes.rst", "HISTORY.md", "a.py"]) == "Changes.rst"
     assert find_changelog(["NEWS", "CHANGELOG.md"]) == "CHANGELOG.md"
+
+
+def test_signs_and_requirement_ids_in_a_message_stay_whole() -> None:
+    spec = SPEC.replace("A farewell ends the visit.", "A sign (+ or -) may " + "be there " * 5)
+    spec = spec.replace("- A farewell must name the person", "A + B, unlike " + "FR-BYE-002 " * 9)
+    texts = TEXTS._replace(documents={"spec.md": spec})
+    message = render_merge_message(texts, "")
+    assert "A sign (+ or -) may be there" in message
+    assert message.count("FR-BYE-002") == 9
+    assert "**FR-BYE-001**: A + B, unlike" in render_document(texts)

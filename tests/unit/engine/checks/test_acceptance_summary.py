@@ -16,3 +16,12 @@ def test_a_requirement_whose_sealed_test_was_dropped_is_not_counted_as_tested() 
         "FR-A-002: no sealed test, judge it by the change",
     )
     assert describe_passed_tests(("FR-A-001",), [row]).notes == ("FR-A-001 (12): passed",)
+
+
+def test_requirements_of_other_packages_are_left_out() -> None:
+    rows = [
+        RequirementRow(requirement=name, revision="12", tests=("t",), tree="34", outcome=outcome)
+        for name, outcome in (("FR-A-001", "passed"), ("FR-B-001", "failed"))
+    ]
+    check = describe_passed_tests(("FR-A-001",), rows)
+    assert check.notes == ("FR-A-001 (12): passed",)
