@@ -102,8 +102,11 @@ def test_an_excerpt_has_scenarios_rows_and_items_of_the_package_but_not_its_requ
     )
     excerpt = excerpt_requirements(text, ["FR-A-001"])
     assert excerpt == (
-        "### Scenario: one (FR-A-001)\n\n- WHEN x\n- THEN y\n\n## Cases\n| T1 | FR-A-001 |\n"
+        "### Scenario: one (FR-A-001)\n\n- WHEN x\n- THEN y\n\n## Cases\n"
+        "| Case | For |\n|---|---|\n| T1 | FR-A-001 |\n"
     )
+    trace = "## Path\n\n| a.py:3 |\n\n## Root Cause\n\nA missing check.\n"
+    assert excerpt_requirements(trace, ["FR-A-001"]) == "## Root Cause\n\nA missing check.\n"
     assert excerpt_requirements(text, []) == ""
 
 

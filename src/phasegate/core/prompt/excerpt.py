@@ -20,6 +20,13 @@ _DECLARATION = re.compile(
     r"(?:[\w$<>\[\]]+\s+)*[\w$#]+\([^;]*\)\s*(?::[^;{]*)?\{$"
 )
 _MAX_OUTLINE_LINE = 120
+_TABLE_RULE = re.compile(r"\|(?:\s*:?-+:?\s*\|)+\s*")
+_HEADINGS_FOR_ALL = (
+    " out of scope",
+    " root cause",
+    " what the fix must do",
+    " same defect elsewhere",
+)
 _LISTED_ELSEWHERE = ("## Commands", "## Layout")
 _BARE_ITEM = re.compile(r"- `[^`]+`\s*")
 
@@ -45,22 +52,25 @@ def _split_sections(text: str) -> list[_Section]:
 def excerpt_requirements(text: str, ids: Collection[str]) -> str:
     """Return the scenarios, list items and table rows that name one of the requirements.
 
-    What is out of scope is for every package.
-
-    The annotated requirements themselves are left out: the package states them.
+    What is out of scope is for every package, and so is the cause that a trace analysis found.
+    Rows keep the header of their table. The annotated requirements themselves are left out: the
+    package states them.
     """
     names = "|".join(map(re.escape, ids)) or r"\b\B"
     named = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
     kept: list[str] = []
 
     for section in _split_sections(text):
-        is_out_of_scope = section.heading.lower().endswith(" out of scope")
-        is_named = is_out_of_scope or named.search(section.heading) is not None
-        lines = [
-            line
-            for line in section.lines
-            if "<!--" not in line and (is_named or named.search(line))
-        ]
+        is_for_all = section.heading.lower().endswith(_HEADINGS_FOR_ALL)
+        is_named = is_for_all or named.search(section.heading) is not None
+        lines: list[str] = []
+        header: list[str] = []
+        for line, following in zip(section.lines, [*section.lines[1:], ""], strict=False):
+            if "<!--" not in line and (is_named or named.search(line)):
+                lines += [*header, line]
+                header = []
+            elif _TABLE_RULE.fullmatch(following):
+                header = [line, following]
         if any(lines):
             kept += [section.heading, *lines]
 
