@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from phasegate.storage.lock import feature_lock
 from support.dispatch_project import approves, implements, make_project, package
 from support.feature_project import SLUG, FeatureProject, make_feature_project
 from support.feature_run import SCENARIO, TYPE, make_feature_run
@@ -109,6 +110,7 @@ def test_a_refused_change_is_shown_and_once_allowed_the_run_continues_without_a_
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     run = make_feature_run(tmp_path)
     stray = stray_turn("write", "stray.py", "x = 1\n", package="WP01", round=1)
+    stray["steps"].insert(0, {"print": "The plan forgot stray.py."})
     run.play(stray, *SCENARIO)
     refused = run.command("run", TYPE, "Say bye")
     assert refused.code == 1
@@ -123,12 +125,31 @@ def test_a_refused_change_is_shown_and_once_allowed_the_run_continues_without_a_
     assert "+x = 1" in run.command("show", "WP01", "--diff").stdout
     grounds = run.command("show").stdout
     allow = 'phasegate scope allow WP01 stray.py --reason "..."'
-    for words in ("Refused changes:", "WP01  stray.py: added", "+x = 1", allow, "since: "):
+    claim = "The implementer says:\n  WP01: The plan forgot stray.py."
+    for words in ("Refused changes:", "WP01  stray.py: added", "+x = 1", allow, "since: ", claim):
         assert words in grounds
     assert run.command("scope", "allow", "WP01", "stray.py", "--reason", "it belongs").code == 0
     done = run.command("run")
     assert done.code == 0, done.stderr
     assert "checked again: WP01: the refused path was allowed" in done.stderr
+
+    due = run.command("show").stdout
+    assert "  stray.py  +1 -0  (WP01, FR-" in due
+    assert "Allowed outside of the file scope:\n  WP01: stray.py was added to the scope by" in due
+    assert run.command("complete").code == 0
+    merged = run.git("log", "-1", "--format=%B")
+    assert "stray.py was added to the scope by" in merged
+    assert "checked again" not in merged  # the user did not say that
+
+
+def test_a_feature_that_a_process_works_on_is_not_shown_as_stopped(tmp_path: Path) -> None:
+    run = make_feature_run(tmp_path)
+    assert run.command("start", TYPE, "Say bye").code == 0
+    with feature_lock(run.project.location.locks_folder, "001-say-bye", "run", "now"):
+        shown = run.command("show").stdout
+    assert shown.startswith("001-say-bye is running in ")
+    assert "  phasegate run: " not in shown
+    assert " is stopped in " in run.command("show").stdout  # the control: nothing works on it
 
 
 def test_a_package_that_nobody_began_has_no_prompt_yet(tmp_path: Path) -> None:

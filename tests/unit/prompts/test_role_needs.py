@@ -108,6 +108,8 @@ def test_an_excerpt_has_scenarios_rows_and_items_of_the_package_but_not_its_requ
         "### Scenario: one (FR-A-001)\n\n- WHEN x\n- THEN y\n\n"
         "## Cases\n\n| Case | For |\n|---|---|\n| T1 | FR-A-001 |\n"
     )
+    trace = "## Path\n\n| a.py:3 |\n\n## Root Cause\n\nA missing check.\n"
+    assert excerpt_requirements(trace, ["FR-A-001"]) == "## Root Cause\n\nA missing check.\n"
     assert excerpt_requirements(text, []) == ""
 
 

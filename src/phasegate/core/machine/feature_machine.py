@@ -31,6 +31,7 @@ from phasegate.core.machine.feature_state import (
 from phasegate.core.machine.size_estimate import fold_plan
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow import phase_transitions
+from phasegate.core.workflow.origin import ENGINE_ORIGIN
 from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork
 
@@ -163,11 +164,13 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:  # n
                 phase_transitions.escalate(feature.workflow, why),
                 lambda escalated: replace_fields(escalated, remediation=remedy),
             )
-        case events.Resolved(how):
+        case events.Resolved(how, by):
+            # What the engine found is no decision of the user
+            note = "" if by == ENGINE_ORIGIN else how
             return _apply_workflow_step(
                 feature,
                 phase_transitions.resolve(feature.workflow, how),
-                lambda resolved: _resolve_blocker(resolved, how),
+                lambda resolved: _resolve_blocker(resolved, note),
             )
         case events.Cancelled() | events.WentBack() | events.Amended() if _is_merged(feature):
             return Refusal("the work is already merged", "finish the workflow: phasegate run")
@@ -282,15 +285,18 @@ def _go_back(
     return started
 
 
-def _resolve_blocker(feature: Feature, how: str) -> Feature:
-    """Unblock the feature: retry the blocked step, or start a new round if no step is left."""
+def _resolve_blocker(feature: Feature, note: str) -> Feature:
+    """Unblock the feature: retry the blocked step, or start a new round if no step is left.
+
+    `note`: the user's decision, for the next agents.
+    """
     packages = {
         name: PackageState.PLANNED if state is PackageState.BLOCKED else state
         for name, state in feature.packages.items()
     }
     gate_passed = feature.workflow.stage is Stage.GATE_PASSED
     # After a passed gate, the note is for the next phase
-    noted = add_user_note(feature, how, feature.workflow.index + gate_passed)
+    noted = add_user_note(feature, note, feature.workflow.index + gate_passed)
     unblocked = reset_retry_counters(
         replace_fields(
             noted,
@@ -309,7 +315,7 @@ def _resolve_blocker(feature: Feature, how: str) -> Feature:
     if not unblocked.todo:
         return _start_round(unblocked)
     if unblocked.awaits_attestation:
-        return replace_fields(unblocked, attested=how, awaits_attestation=False)
+        return replace_fields(unblocked, attested=note, awaits_attestation=False)
 
     return unblocked
 

@@ -17,7 +17,7 @@ from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdow
 TASKS_PER_PACKAGE = 6
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 _TEST_NAME = re.compile(
-    r"test_.*|conftest\.py|.*[._-](?:test|spec|tests)\.[^.]+|.*Tests?\.[^.]+|.*\.feature"
+    r"test_.*|conftest\.py|.*[._-](?:test|spec|tests)(?:-d)?\.[^.]+|.*Tests?\.[^.]+|.*\.feature"
 )
 # "Delete `a.py` and the file b.py", "Move a.py to c.py": a removed file is in the scope, but is not
 # a deliverable.

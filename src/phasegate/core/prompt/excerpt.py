@@ -25,8 +25,12 @@ _LISTED_ELSEWHERE = ("## Commands", "## Layout")
 _FOR_EVERY_PACKAGE = re.compile(
     r"#+ (?:overview|quality requirements|(?:.* )?out of scope)", re.IGNORECASE
 )
+# Sections of a trace analysis that concern every package
+_CAUSE = re.compile(
+    r"#+ (?:.* )?(?:root cause|what the fix must do|same defect elsewhere)", re.IGNORECASE
+)
 _REQUIREMENT = re.compile(r"^\s*<!--\s*sk:fr\b.*?<!--\s*/sk:fr\s*-->", re.DOTALL | re.M)
-_TABLE_RULE = re.compile(r"\|[\s:|-]+\|")
+_TABLE_RULE = re.compile(r"\|(?:\s*:?-+:?\s*\|)+\s*")
 _BARE_ITEM = re.compile(r"- `[^`]+`\s*")
 
 
@@ -51,9 +55,9 @@ def _split_sections(text: str) -> list[_Section]:
 def excerpt_requirements(text: str, ids: Collection[str]) -> str:
     """Return the scenarios, list items and table rows that name one of the ids.
 
-    What concerns every package is kept: the overview, the limits, and what is out of scope.
-
-    The annotated requirements themselves are left out: the package states them.
+    What concerns every package is kept: the overview, the limits, what is out of scope, and the
+    cause that a trace analysis found. The annotated requirements themselves are left out: the
+    package states them.
     """
     names = "|".join(map(re.escape, ids)) or r"\b\B"
     named = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
@@ -64,7 +68,7 @@ def excerpt_requirements(text: str, ids: Collection[str]) -> str:
         lines = [line for line in section.lines if "<!--" not in line]
         if _FOR_EVERY_PACKAGE.fullmatch(section.heading):
             general += ["", section.heading, *lines]
-        elif named.search(section.heading):
+        elif named.search(section.heading) or _CAUSE.fullmatch(section.heading):
             kept += ["", section.heading, *lines]
         elif any(map(named.search, lines)):
             kept += ["", section.heading, "", *_keep_named_lines(lines, named)]

@@ -52,7 +52,10 @@ def evaluate_gate(demands: GateRequirements, evidence: GateEvidence) -> GateResu
         for name in demands.commands
         if evidence.commands.get(name) is not True
     )
-    reasons = (*missing, *failed, *_verdict_failure(demands, evidence))
+    reasons = (*missing, *failed)
+    # Nobody was asked for a verdict on what is not there
+    if evidence.verdict is not None or not reasons:
+        reasons = (*reasons, *_verdict_failure(demands, evidence))
 
     if evidence.verdict in BLOCKING_VERDICTS:
         return GateResult(GateOutcome.BLOCKED, reasons)

@@ -154,6 +154,9 @@ class StepContextReader:
         exception = read_json(recorded.payload, ScopeException)
         if exception.package == self._package:
             self._scope_exceptions.append(exception)
+        elif not self._package:
+            # A decision of the user, for the specification and the merge message
+            self._answers.append(f"{exception.package}: {exception.describe()}")
 
     def _on_evidence_accepted(self, recorded: RecordedEvent) -> None:
         acceptance = read_json(recorded.payload, EvidenceAcceptance)

@@ -187,6 +187,12 @@ class ScopeException(msgspec.Struct, frozen=True):
     by: OrderOrigin = UNKNOWN_ORIGIN
     content: str = ""
 
+    def describe(self) -> str:
+        """Describe the exception for reviewers and for the record of decisions."""
+        return (
+            f"{self.path} was added to the scope by {self.by.person or 'the user'}: {self.reason}"
+        )
+
 
 class EvidenceAcceptance(msgspec.Struct, frozen=True):
     """A finding about the tests of a package that the user has accepted."""

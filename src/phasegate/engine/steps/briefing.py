@@ -45,7 +45,7 @@ from phasegate.engine.steps.package_context import (
     page_pieces,
     read_package_tasks,
 )
-from phasegate.engine.steps.project_context import project_pieces, tree_paths
+from phasegate.engine.steps.project_context import companion_pieces, project_pieces, tree_paths
 from phasegate.engine.steps.prompt_selection import (
     DIFF_NAME,
     FULL_DIFF_FILE,
@@ -652,6 +652,8 @@ def _phase_pieces(
 
     if request.role == "review" and evidence:
         yield _evidence_piece(branch.project, evidence, commit, fork, folder)
+    if request.role == "challenge" and TASKS_FILE in feature.phase.artifacts:
+        yield from companion_pieces(branch, texts.get(TASKS_FILE, ""), fork)
 
     yield from _findings_piece(request, feature.findings)
 

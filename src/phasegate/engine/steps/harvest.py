@@ -85,7 +85,7 @@ def harvest_package(
         remedy = (
             f"see it: phasegate show {name} --diff. Accept the work as it is: phasegate scope "
             f"allow {name} {paths} --reason 'the change needs it' {RUN_AFTERWARDS}. "
-            "Or tell the agent what to do instead: resolve"
+            "Or tell the agent what to do instead: phasegate resolve 'what to do instead'"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")
         return StepResult((event,), trail_notes=notes.entries)
@@ -108,7 +108,7 @@ def harvest_package(
 
     harvests = [one.commit_to_branch() for one in changes]
     remarks = (
-        *map(_describe_exception, context.scope_exceptions),
+        *map(ScopeException.describe, context.scope_exceptions),
         *(remark for one in changes for remark in one.remarks()),
         *_renamed_commit_remarks(workspace, harvests),
     )
@@ -379,8 +379,3 @@ def _merge_branch(branch: FeatureBranch, source: str) -> None:
             return
 
     raise StateConflict(f"{target} was updated concurrently too often", "run again")
-
-
-def _describe_exception(one: ScopeException) -> str:
-    """Describe a path outside of the scope that the user has allowed, for the reviewer."""
-    return f"{one.path} was added to the scope by {one.by.person or 'the user'}: {one.reason}"

@@ -5,20 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from phasegate.core.plan.companions import find_companions
+from phasegate.core.plan.tasks import parse_tasks
 from phasegate.core.plan.work_package import WorkPackage
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.engine.checks.plan import make_check_plans
 from phasegate.engine.project.current_specs import get_spec_path, read_current_specs
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.delivery import read_changelog_path
 from phasegate.engine.steps.prompt_selection import limit_piece
+from phasegate.prompts.front_matter import read_yaml
 from phasegate.prompts.shipped_texts import render_note
-from phasegate.workspace.repository.commit_log import list_blobs
+from phasegate.workspace.repository.commit_log import list_blobs, list_recent_changes
 from phasegate.workspace.repository.repository import read_blobs
 
 _CONTRIBUTING = re.compile(r"(?:\.github/|docs/)?CONTRIBUTING(?:\.(?:md|rst|txt))?", re.IGNORECASE)
 _MAX_CHARACTERS = 2_000
+# Of the base, in which files that were changed together are counted
+_MAX_COMMITS = 500
 
 
 def tree_paths(project: Project, paths: Iterable[str]) -> tuple[str, ...]:
@@ -75,6 +81,28 @@ def _current_specs_piece(branch: FeatureBranch, commit: str) -> Iterator[Context
         )
         if piece is not None:
             yield piece
+
+
+def companion_pieces(branch: FeatureBranch, tasks: str, base: str) -> Iterator[ContextPiece]:
+    """Yield the files that no task names, but that often changed with a planned file."""
+    repository = branch.project.repository
+    planned = {path for task in parse_tasks(tasks, read_yaml).tasks for path in task.files}
+    companions = find_companions(
+        list_recent_changes(repository, base, _MAX_COMMITS), planned, list_blobs(repository, base)
+    )
+    if companions:
+        lines = [
+            render_note(
+                "companion",
+                PATH=quote_name(one.path),
+                PLANNED=quote_name(one.planned),
+                TOGETHER=str(one.together),
+                COMMITS=str(one.commits),
+            )
+            for one in companions
+        ]
+        text = "\n- ".join((render_note("companions"), *lines))
+        yield ContextPiece(PieceKind.REVISED, "changed-together.md", f"{text}\n")
 
 
 def list_commands(branch: FeatureBranch, package: WorkPackage, commit: str) -> dict[str, str]:

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from phasegate.core.answer.prose import cut_result
 from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.machine.package_events import Reviewed, first_finding
+from phasegate.core.machine.package_events import PackageJobEnded, Reviewed, first_finding
 from phasegate.core.paths.glob import compile_any
 from phasegate.core.plan.trace import RequirementTrace
 from phasegate.core.test_strength.page import list_doubts
 from phasegate.core.text.elapsed import describe_age
-from phasegate.core.text.wording import pluralize
+from phasegate.core.text.markdown_lines import collapse_whitespace
+from phasegate.core.text.wording import pluralize, shorten
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.spending import Spending, format_spending
+from phasegate.engine.journal.entries import SCOPE_ALLOWED, ScopeException
 from phasegate.engine.journal.package import read_planned_packages
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.check_lines import (
@@ -27,13 +30,15 @@ from phasegate.engine.views.check_lines import (
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.job import MAX_EVIDENCE_CHARS, read_evidence
-from phasegate.engine.views.overview import PackageCard, package_cards
+from phasegate.engine.views.minor_findings import list_minor_findings
+from phasegate.engine.views.overview import PackageCard, find_worker, package_cards
 from phasegate.engine.views.refused import RefusedChange, list_refused_changes
 from phasegate.engine.views.strength import read_strength
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 from phasegate.files import read_regular_file
 from phasegate.storage.reader import StoreReader
+from phasegate.typed import read_json
 from phasegate.workspace.repository.commit_log import diff_changes, list_changed_files
 from phasegate.workspace.repository.refs import BRANCH_PREFIX
 from phasegate.workspace.repository.repository import resolve_commit
@@ -41,10 +46,12 @@ from phasegate.workspace.repository.repository import resolve_commit
 MAX_SHOWN_FILES = 40
 # Lines of a refused change in the text; the rest is in `show WPnn --diff`
 MAX_REFUSED_LINES = 20
+_MAX_CLAIM_CHARS = 800
 _QUESTIONS = {
     "complete": "Merge {feature} into {base}?",
     "resolve": "{feature} is blocked in {phase}. How should it continue?",
     "run": "{feature} is stopped in {phase}. Continue it?",
+    "working": "{feature} is running in {phase}.",
     "": "{feature}: {stage}",
 }
 
@@ -56,7 +63,7 @@ class FeatureFile(NamedTuple):
     # Both are 0 for binary files
     added: int
     deleted: int
-    # Packages whose file scope has it
+    # Packages whose file scope has it, or that the user allowed to change it
     packages: tuple[str, ...] = ()
     # Requirements of these packages
     requirements: tuple[str, ...] = ()
@@ -74,6 +81,8 @@ class PackageGrounds(NamedTuple):
     checks: tuple[CheckLine, ...]
     # What the measurement of the tests leaves open, the worst first
     doubts: tuple[str, ...] = ()
+    # Summary of the implementer of a blocked package, in its own words
+    claimed: str = ""
 
 
 class DecisionGrounds(NamedTuple):
@@ -109,6 +118,10 @@ class DecisionGrounds(NamedTuple):
     whole: tuple[CheckLine, ...] = ()
     # Changes, tests, requirements and cost, in one line each; only before a merge
     summary: tuple[str, ...] = ()
+    # Files outside of their scope that the user allowed, each with the reason
+    allowed: tuple[str, ...] = ()
+    # Minor findings of reviews that passed
+    minor: tuple[str, ...] = ()
 
 
 def decision_grounds(project: Project, reader: StoreReader, slug: str) -> DecisionGrounds:
@@ -121,10 +134,17 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
 
     now = feature_status_view(feature)
     kind = next((order for order in ("complete", "resolve", "run") if order in now.orders), "")
+    if find_worker(reader, slug):
+        kind = "working"
     question = _QUESTIONS[kind].format(
         feature=slug, base=now.base, phase=now.phase, stage=now.stage
     )
-    changed = _list_changes(project, reader, slug, now.base, events)
+    exceptions = [
+        read_json(event.payload, ScopeException)
+        for event in reader.events(slug)
+        if event.kind == SCOPE_ALLOWED
+    ]
+    changed = _list_changes(project, reader, slug, now.base, events, exceptions)
     folder = f"{project.config.paths.features.rstrip('/')}/{slug}/"
     files = tuple(file for file in changed if not file.path.startswith(folder))
     requirements, untraced = _trace(project, slug)
@@ -153,6 +173,8 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
         spent=reader.total_spent(slug),
         agent_runs=len(reader.jobs(slug)),
         effects=effects,
+        allowed=tuple(f"{one.package}: {one.describe()}" for one in exceptions),
+        minor=list_minor_findings(reader, slug),
     )
     if kind != "complete":
         return grounds
@@ -225,7 +247,12 @@ def _seconds_since(ts: str) -> int:
 
 
 def _list_changes(
-    project: Project, reader: StoreReader, slug: str, base: str, events: list[StreamEvent]
+    project: Project,
+    reader: StoreReader,
+    slug: str,
+    base: str,
+    events: list[StreamEvent],
+    exceptions: list[ScopeException],
 ) -> tuple[FeatureFile, ...]:
     """List the changed files of the merge, which may be done or due."""
     ends = _find_change_ends(project, slug, base, events)
@@ -233,9 +260,15 @@ def _list_changes(
         return ()
 
     plans = [one.package for one in read_planned_packages(reader, slug).values()]
+    allowed = {(one.package, one.path) for one in exceptions}
     changed = []
     for file in list_changed_files(project.repository, *ends):
-        owners = [plan for plan in plans if compile_any(plan.file_scope).match(file.path)]
+        owners = [
+            plan
+            for plan in plans
+            if (plan.work_package_id, file.path) in allowed
+            or compile_any(plan.file_scope).match(file.path)
+        ]
         requirements = (id_ for plan in owners for id_ in plan.requirements)
         changed.append(
             FeatureFile(
@@ -293,6 +326,11 @@ def _package_grounds(
         for event in events
         if isinstance(event.event, Reviewed)
     }
+    answers = {
+        event.package: cut_result(event.event.answer)
+        for event in events
+        if isinstance(event.event, PackageJobEnded) and event.event.answer
+    }
     for card in package_cards(reader, slug):
         strength = read_strength(project, reader, slug, card.id)
         yield PackageGrounds(
@@ -303,6 +341,7 @@ def _package_grounds(
             rounds=card.round,
             checks=_package_checks(project, reader, card),
             doubts=tuple(list_doubts(strength)) if strength else (),
+            claimed=answers.get(card.id, "") if card.state == "BLOCKED" else "",
         )
 
 
@@ -337,9 +376,12 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
     yield ""
     yield from _render_section("In short", [*grounds.summary])
     yield from _render_section("Refused changes", _render_refused(grounds))
+    yield from _render_section("The implementer says", _render_claims(grounds))
     yield from _render_section("Findings", _render_findings(grounds))
     yield from _render_section("Weakest evidence", _render_doubts(grounds))
     yield from _render_changes(grounds)
+    yield from _render_section("Allowed outside of the file scope", [*grounds.allowed])
+    yield from _render_section("Minor findings", [*grounds.minor])
     yield from _render_section("Packages", map(_render_package, grounds.packages))
     yield from _render_section("Checks", _render_checks(grounds))
     yield from _render_section("Requirements", _render_requirements(grounds))
@@ -379,6 +421,12 @@ def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
         yield f"  or send it back: {resolve}"
 
 
+def _render_claims(grounds: DecisionGrounds) -> Iterator[str]:
+    for package in grounds.packages:
+        if package.claimed:
+            yield f"{package.id}: {shorten(collapse_whitespace(package.claimed), _MAX_CLAIM_CHARS)}"
+
+
 def _render_section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
     listed = [*lines]
     if listed:
@@ -393,7 +441,7 @@ def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
     if hidden:
         shown.append(f"and {hidden} more")
     if grounds.documents:
-        shown.append(f"and {grounds.documents} documents of the feature")
+        shown.append(f"and {pluralize(grounds.documents, 'document')} of the feature")
     title = f"Changes ({pluralize(len(grounds.files), 'file')}, +{added} -{deleted})"
     yield from _render_section(title, shown or ["none yet"])
 

@@ -180,6 +180,13 @@ def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> d
     return found
 
 
+def list_recent_changes(repository: Repository, tip: str, max_commits: int) -> list[set[str]]:
+    """Return the paths that each of the newest commits up to `tip` changed, without merges."""
+    arguments = ("rev-list", "--no-merges", f"--max-count={max_commits}", tip)
+    commits = git(repository.place(), *arguments).stdout.decode().split()
+    return list(changed_paths_by_commit(repository, commits).values())
+
+
 def find_commits_mentioning(
     repository: Repository, words: str, tip: str, since: str | None
 ) -> list[Commit]:

@@ -138,7 +138,7 @@ def test_documents_that_are_missing_fail_the_gate_before_a_critic_is_asked() -> 
     assert step_of(feature) is Step.GATE
     failed = apply_feature_event(feature, GateChecked(()))
     assert failed is not None
-    assert failed.workflow.reason == "spec.md is missing; there is no verdict"
+    assert failed.workflow.reason == "spec.md is missing"
 
 
 @pytest.mark.demand("W3.c")
@@ -392,7 +392,7 @@ def test_a_failing_command_fails_the_gate_and_no_reviewer_is_asked() -> None:
         apply_feature_event(feature, ReportWritten("c")), GateChecked(("REVIEW-11.md",))
     )
     assert failed is not None
-    assert failed.workflow.reason == "test failed; there is no verdict"
+    assert failed.workflow.reason == "test failed"
 
 
 @pytest.mark.demand("W3.f")
