@@ -17,6 +17,7 @@ from phasegate.core.test_strength.blocks import (
     split_tests,
 )
 from phasegate.core.test_strength.compare import ChangedText
+from phasegate.core.test_strength.fitted_code import find_fitted_functions
 from phasegate.core.test_strength.model import Severity, StrengthFinding
 from phasegate.core.test_strength.paths import (
     is_code,
@@ -342,6 +343,7 @@ def find_signs(
     findings += _find_special_cases(changed, patterns)
     findings += _find_copied_tables(changed, patterns)
     findings += _find_copied_literals(changed, patterns)
+    findings += _find_fitted_code(changed, patterns)
     return sorted(findings, key=lambda one: one.severity is Severity.ASK)[:MAX_SIGNS]
 
 
@@ -765,6 +767,21 @@ def _find_copied_literals(
             if any(name in text and _has_literal(text, value) for text in test_lines):
                 text = f"{name} does not use its parameters and returns a test's value: {value}"
                 yield _finding("special case for a test", Severity.ASK, file, number, text)
+
+
+def _find_fitted_code(
+    changed: Sequence[ChangedText], patterns: tuple[str, ...]
+) -> Iterator[StrengthFinding]:
+    """Yield new functions that answer only the values of the tests."""
+    code = [one for one in changed if is_code(one.path) and not is_test_path(one.path, patterns)]
+    definitions = "\n".join((one.new or "")[:MAX_TEXT_CHARS] for one in code)
+    tests = "\n".join((one.new or "") for one in changed if is_test_path(one.path, patterns))
+    for file in code:
+        added = {number for number, _ in list_added_lines(file)}
+        text = (file.new or "")[:MAX_TEXT_CHARS]
+        tests = tests[:MAX_TEXT_CHARS]
+        for number, what in find_fitted_functions(file.path, text, added, definitions, tests):
+            yield _finding("special case for a test", Severity.ASK, file, number, what)
 
 
 _JS_CONSTANT = re.compile(

@@ -42,8 +42,14 @@ def list_plain_statements(text: str, lines: Collection[int]) -> Iterator[tuple[r
 
     for span, node in zip(spans, statements, strict=True):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not is_text and any(number in lines for number in span):
-            yield span, _write_plainly(node)
+        if is_text or not any(number in lines for number in span):
+            continue
+        try:
+            plain = _write_plainly(node)
+        except (ValueError, RecursionError):
+            # A format string cannot have every alias written out
+            continue
+        yield span, plain
 
 
 def _write_plainly(node: ast.stmt) -> str:
@@ -120,10 +126,11 @@ class _Plain(ast.NodeTransformer):
             return node
 
         try:
-            text = ast.literal_eval(method.value)
-            arguments = [ast.literal_eval(one) for one in node.args]
+            text, *arguments = [
+                ast.literal_eval(_simplify(ast.unparse(one))) for one in (method.value, *node.args)
+            ]
             composed = getattr(text, method.attr)(*arguments)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, SyntaxError):
             return node
         # Each step could multiply the length
         if len(composed) > _MAX_TEXT_CHARS:

@@ -34,6 +34,8 @@ def test_a_name_that_stands_for_a_part_of_itself_and_broken_files_end() -> None:
     assert plain("a = a.b\na()\n") == ["a = a.b.b", "a.b()"]
     assert plain("'x'.join(1, 2)\n'y'.upper(z)\n") == ["'x'.join(1, 2)", "'y'.upper(z)"]
     assert plain("def broken(:\n") == []
+    quotes = "'\\n\\'\\\"\\'\\'\\'\\\"\\\"\\\"'"
+    assert len(plain(f"ALL = {quotes}\nx = f'{{ALL}}'\n")) == 1
     assert plain('"""A text about pytest."""\n') == []
 
 
