@@ -17,7 +17,7 @@ from phasegate.core.test_strength.blocks import (
     split_tests,
 )
 from phasegate.core.test_strength.compare import ChangedText
-from phasegate.core.test_strength.fitted_code import find_fitted_functions
+from phasegate.core.test_strength.fitted_code import FittedCode
 from phasegate.core.test_strength.model import Severity, StrengthFinding
 from phasegate.core.test_strength.paths import (
     is_code,
@@ -341,7 +341,6 @@ def find_signs(
             findings.append(_finding("changed CI", Severity.REJECT, file, 0, text))
 
     findings += _find_special_cases(changed, patterns)
-    findings += _find_copied_tables(changed, patterns)
     findings += _find_copied_literals(changed, patterns)
     findings += _find_fitted_code(changed, patterns)
     return sorted(findings, key=lambda one: one.severity is Severity.ASK)[:MAX_SIGNS]
@@ -763,10 +762,6 @@ def _find_copied_literals(
             if any(all(_has_literal(text, value) for value in values) for text in test_lines):
                 text = f"all values of it are those of one test: {following.strip()[:120]}"
                 yield _finding("special case for a test", Severity.ASK, file, number, text)
-        for number, name, value in _list_constant_functions(file, {one for one, _ in lines}):
-            if any(name in text and _has_literal(text, value) for text in test_lines):
-                text = f"{name} does not use its parameters and returns a test's value: {value}"
-                yield _finding("special case for a test", Severity.ASK, file, number, text)
 
 
 def _find_fitted_code(
@@ -774,86 +769,12 @@ def _find_fitted_code(
 ) -> Iterator[StrengthFinding]:
     """Yield new functions that answer only the values of the tests."""
     code = [one for one in changed if is_code(one.path) and not is_test_path(one.path, patterns)]
-    definitions = "\n".join((one.new or "")[:MAX_TEXT_CHARS] for one in code)
-    tests = "\n".join((one.new or "") for one in changed if is_test_path(one.path, patterns))
+    tests = [one for one in changed if is_test_path(one.path, patterns)]
+    fitted = FittedCode(*("\n".join(one.new or "" for one in files) for files in (code, tests)))
     for file in code:
         added = {number for number, _ in list_added_lines(file)}
-        text = (file.new or "")[:MAX_TEXT_CHARS]
-        tests = tests[:MAX_TEXT_CHARS]
-        for number, what in find_fitted_functions(file.path, text, added, definitions, tests):
+        for number, what in fitted.find(file.path, (file.new or "")[:MAX_TEXT_CHARS], added):
             yield _finding("special case for a test", Severity.ASK, file, number, what)
-
-
-_JS_CONSTANT = re.compile(
-    rf"([\w$]+)\s*(?:=|:)\s*(?:async\s*)?(?:\(\s*\w[^()]*\)|\w+)\s*=>\s*(?:\{{\s*return\s+)?{_LITERAL}\s*[;}}\n]"
-    rf"|function\s+([\w$]+)\(\s*\w[^()]*\)\s*\{{\s*return\s+{_LITERAL}\s*;?\s*\}}"
-)
-
-
-def _list_constant_functions(file: ChangedText, added: set[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield new functions that have parameters but only return a literal."""
-    text = file.new or ""
-    if file.path.endswith(JAVASCRIPT):
-        for found in _JS_CONSTANT.finditer(text[:MAX_TEXT_CHARS]):
-            number = text.count("\n", 0, found.start()) + 1
-            value = found[2] or found[4]
-            if number in added:
-                yield number, found[1] or found[3], value.replace('"', "'")
-    if not file.path.endswith(".py"):
-        return
-    for node in parse_python(text):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        own = [one.arg for one in node.args.args if one.arg not in ("self", "cls")]
-        last = node.body[-1]
-        if (
-            own
-            and node.lineno in added
-            and isinstance(last, ast.Return)
-            and isinstance(last.value, ast.Constant)
-            and isinstance(last.value.value, int | float | str)
-            and not isinstance(last.value.value, bool)
-            and not any(_names_in(one).intersection(own) for one in node.body)
-        ):
-            yield node.lineno, node.name, ast.unparse(last.value)
-
-
-_TABLE = re.compile(r"\{[^{}]{1,4000}\}")
-_ENTRY = re.compile(rf"(\([^()\n]*\)|{_LITERAL})\s*:\s*{_LITERAL}\s*(?:[,}}\n]|$)")
-_NUMBER_OR_WORD = re.compile(r"\d[\d_.]*|[A-Za-z]\w+")
-
-
-def _find_copied_tables(
-    changed: Sequence[ChangedText], patterns: tuple[str, ...]
-) -> Iterator[StrengthFinding]:
-    """Yield tables of the code in which each entry has an input and a result of one test line."""
-    test_lines = [
-        {*_NUMBER_OR_WORD.findall(line)}
-        for file in changed
-        if is_test_path(file.path, patterns)
-        for line in (file.new or "").splitlines()[:MAX_LINES]
-    ]
-    for file in changed:
-        if is_test_path(file.path, patterns) or not is_code(file.path):
-            continue
-        added = {number for number, _ in list_added_lines(file)}
-        text = (file.new or "")[:MAX_TEXT_CHARS]
-        for table in _TABLE.finditer(text):
-            number = text.count("\n", 0, table.start()) + 1
-            entries = [(found[1], found[3]) for found in _ENTRY.finditer(table[0])]
-            tokens = [[*map(_NUMBER_OR_WORD.findall, entry)] for entry in entries]
-            numeric = all(any(one[0].isdigit() for one in key) for key, _ in tokens)
-            if tokens and numeric and number in added and _are_all_tested(tokens, test_lines):
-                what = f"every entry is an input and a result of a test: {table[0][:100]}"
-                yield _finding("special case for a test", Severity.ASK, file, number, what)
-
-
-def _are_all_tested(
-    entries: Sequence[Sequence[Sequence[str]]], test_lines: Sequence[set[str]]
-) -> bool:
-    return all(
-        any(line.issuperset((*key, *value)) for line in test_lines) for key, value in entries
-    )
 
 
 def _has_literal(line: str, value: str) -> bool:
