@@ -169,3 +169,29 @@ def find_closing(text: str, start: int) -> int:
         if depth == 0:
             return start + found.end()
     return len(text)
+
+
+_JS_FUNCTION = re.compile(
+    r"(?:\bfunction\s*\*?\s*|[.\s]|^)(?P<name>[\w$]+)\s*"
+    r"(?:[=:]\s*(?:async\s*)?(?:function\b[^(\n]*)?(?=\([^)\n]*\)|\w+\s*=>)|(?=\([^)\n]*\)[^;{\n]*\{))",
+    re.M,
+)
+
+
+def list_functions(path: str, text: str) -> Iterator[tuple[str, range]]:
+    """Yield the functions of a source file with their lines."""
+    if path.endswith(".py"):
+        for node in parse_python(text):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node.name, range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                yield ast.unparse(node.targets[0]), range(node.lineno, node.lineno + 1)
+    elif path.endswith(JAVASCRIPT):
+        for found in _JS_FUNCTION.finditer(text):
+            first = text.count("\n", 0, found.start("name")) + 1
+            body = text.find("{", found.end())
+            line_end = text.find("\n", found.end())
+            last = first
+            if body >= 0 and (body < line_end or line_end < 0):
+                last = text.count("\n", 0, find_closing(text, body)) + 1
+            yield found["name"], range(first, last + 1)

@@ -17,6 +17,7 @@ from phasegate.core.test_strength.blocks import (
     split_tests,
 )
 from phasegate.core.test_strength.compare import ChangedText
+from phasegate.core.test_strength.fitted_code import FittedCode
 from phasegate.core.test_strength.model import Severity, StrengthFinding
 from phasegate.core.test_strength.paths import (
     is_code,
@@ -25,6 +26,7 @@ from phasegate.core.test_strength.paths import (
     is_snapshot,
     is_test_path,
 )
+from phasegate.core.test_strength.plain_python import list_plain_statements
 
 # Where `npm test` and `make test` are defined
 TASK_FILES = ("package.json", "Makefile", "makefile", "GNUmakefile")
@@ -36,6 +38,8 @@ _TEST_TASK = re.compile(
 _PATH = re.compile(r"[\w.@+/-]+")
 MAX_LINES = 20_000
 MAX_SIGNS = 60
+# Longer lines are searched in parts
+_MAX_PIECE = 2_000
 
 
 class Sign(NamedTuple):
@@ -88,9 +92,22 @@ _EVERYWHERE = (
         r"|\bassert\.\w+\s*=[^=]|\bglobal(?:This)?\.(?:expect|assert|it|test|describe)\s*=[^=]"
         r"|\.outcome\s*=\s*['\"]passed|force_result|exitstatus\s*=",
     ),
+    _sign(
+        "false equality",
+        Severity.ASK,
+        "an equality that may not compare",
+        r"__(?:eq|ne)__(?:['\"]\s*[:,]|\s*=(?!=))\s*(?!None\b|[\w.]+\.__)[A-Za-z_]",
+    ),
 )
 # In code that is not test code
 _IN_CODE = (
+    _sign(
+        "mocks in the code",
+        Severity.ASK,
+        "the code itself uses stand-ins for tests",
+        r"\bfrom unittest(?:\.mock)? import .*(?:mock|Mock|ANY)|\bimport unittest\.mock"
+        r"|\bMagicMock\(|\bmock\.ANY\b|\basymmetricMatch\b",
+    ),
     _sign(
         "recognises its runner",
         Severity.ASK,
@@ -101,14 +118,28 @@ _IN_CODE = (
         r"|process\.(?:argv|title)|require\.main|module\.parent|__main__['\"\]]*\.__file__)"
         r"|\bnpm_(?:lifecycle|package|config)_\w+|process\.execArgv|\bsys\.flags\b"
         r"|\bfor\b[^\n]{1,60}\b(?:in|of)\b[^\n]{0,20}(?:os\.environ|process\.env)\b"
-        r"|Object\.(?:keys|entries)\(process\.env\)\s*\.",
+        r"|Object\.\w+\((?:process\.env|require\.cache)\)\s*\.|stringify\(process\.env"
+        r"|\b(?:str|repr|len|sorted|list|set)\((?:os\.environ|sys\.modules)\b"
+        r"|\bsys\.(?:orig_argv|gettrace|getprofile|meta_path)\b"
+        r"|['\"]-?\w[^'\"]*['\"] (?:not )?in sys\.argv\b"
+        r"|\bsys\.argv\[0\].*(?:[!=]=|\.(?:endswith|startswith|find|split)\()"
+        r"|process\.argv(?:\.(?:some|find|join|includes)\((?!['\"]--)|\[1\]\.)"
+        r"|process\.moduleLoadList"
+        r"|\bmodule\.(?:parent|children)\b|require\.main(?! ===? module\))"
+        r"|\btype\(sys\.std(?:out|err)\)"
+        r"|(?i:['\"`][^'\"`]*(?:\b_?py_?test|\bunittest|@py_assert|node:test|test_runner"
+        r"|test_context|\b(?:vitest|mocha|jest)\b))|^\s*(?:import|from) (?:pytest|unittest)\b"
+        r"|\b(?:globalThis|global|window)\.(?:expect|jest|it|describe|vi|test)\b"
+        r"|typeof (?:jest|it|describe|expect|vi|test)\b|(?<!\w)(?:pytest|unittest)\."
+        r"|/proc/(?:self|\{|\d)|\bgetppid\(|process\.ppid\b|\bwarnings\.filters\b",
     ),
     _sign(
         "looks at its callers",
         Severity.ASK,
         "the code can tell who calls it, also a test",
         r"inspect\.currentframe\(|\b(?:extract|format|print)_stack\(|\b_current_frames\(|\.f_back\b"
-        r"|\.tb_frame\b|\bgc\.get_(?:objects|referrers)\(|Error\([^)]*\)\.stack\b"
+        r"|\.tb_frame\b|\bgc\.get_(?:objects|referrers)\(|Error\([^)]*\)\.stack\b|__subclasses__\("
+        r"|\bwalk_stack\(|StackSummary|\.stack\.(?:includes|match|indexOf|split|search)|\{\s*stack\s*\}"
         r"|(?:capture|prepare)StackTrace",
     ),
     _sign(
@@ -116,7 +147,16 @@ _IN_CODE = (
         Severity.ASK,
         "the code names a test file, whose expectations it could read",
         r"['\"`](?:[^'\"`]*/)?(?:tests?/[^'\"`]*|test_\w+|\w+_test|\w+\.(?:test|spec))\.\w+['\"`]"
-        r"|\bglob\w*\([^()\n]*['\"`][^'\"`\n]*\*\.(?:py|[cm]?[jt]sx?)['\"`]",
+        r"|\bglob\w*\([^()\n]*['\"`][^'\"`\n]*\*[^'\"`\n]*\.(?:py|[cm]?[jt]sx?)['\"`]"
+        r"|\b__file__\b.*\.(?:iterdir|r?glob)\(|\b(?:os\.(?:listdir|scandir|walk)|readdir\w*)"
+        r"\((?:['\"`]\.?['\"`]|__dirname|[^()]*__file__)?[^()\w]*[),]",
+    ),
+    _sign(
+        "hides a text",
+        Severity.ASK,
+        "a text is written so that it cannot be searched",
+        r"\b(?:b(?:16|32|64|85)|a85)decode\(\s*b?['\"]|\b(?:fromhex|unhexlify)\(\s*b?['\"]|rot_?13"
+        r"|['\"]\)?\.(?:toUpperCase|toLowerCase)\(|\batob\(\s*['\"]",
     ),
     _sign(
         "changes coverage",
@@ -129,13 +169,6 @@ _IN_CODE = (
         Severity.ASK,
         "an object that is compared as another value",
         r"\bvalueOf\s*(?::|\(\)\s*\{|=)|\[Symbol\.toPrimitive\]",
-    ),
-    _sign(
-        "mocks in the code",
-        Severity.ASK,
-        "the code itself uses stand-ins for tests",
-        r"\bfrom unittest(?:\.mock)? import .*(?:mock|Mock|ANY)|\bimport unittest\.mock"
-        r"|\bMagicMock\(|\bmock\.ANY\b|\basymmetricMatch\b",
     ),
 )
 # In test code and its configuration
@@ -308,8 +341,8 @@ def find_signs(
             findings.append(_finding("changed CI", Severity.REJECT, file, 0, text))
 
     findings += _find_special_cases(changed, patterns)
-    findings += _find_copied_tables(changed, patterns)
     findings += _find_copied_literals(changed, patterns)
+    findings += _find_fitted_code(changed, patterns)
     return sorted(findings, key=lambda one: one.severity is Severity.ASK)[:MAX_SIGNS]
 
 
@@ -371,14 +404,17 @@ def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFi
     if _is_settings(file.path) and file.old is not None:
         signs += (_OTHER_SETTING,)
 
-    for number, line in list_added_lines(file):
+    known: set[int] = set()
+    for lines, line in _list_pieces(file):
         found = _match_sign(line, signs)
-        if found is not None:
+        # The plain form of a line that was found already says nothing more
+        if found is not None and known.isdisjoint(lines):
+            known.update(lines)
             yield _finding(
                 found.kind,
                 found.severity,
                 file,
-                number,
+                lines.start,
                 f"{found.text}: {line.strip()[:120]}",
                 detail=line.strip(),
             )
@@ -386,6 +422,17 @@ def _find_line_signs(file: ChangedText, *, is_test: bool) -> Iterator[StrengthFi
     if is_config:
         yield from _find_removed_config(file)
         yield from _find_changed_recipes(file)
+
+
+def _list_pieces(file: ChangedText) -> Iterator[tuple[range, str]]:
+    """Yield added lines, in parts if they are long, and added Python statements in plain form."""
+    added = list_added_lines(file)
+    pieces = [(range(number, number + 1), line) for number, line in added]
+    if file.path.endswith(".py"):
+        pieces += list_plain_statements(file.new or "", {number for number, _ in added})
+    for lines, text in pieces:
+        for start in range(0, len(text), _MAX_PIECE // 2):
+            yield lines, text[start : start + _MAX_PIECE]
 
 
 def _find_removed_config(file: ChangedText) -> Iterator[StrengthFinding]:
@@ -558,7 +605,7 @@ def _find_false_equality(file: ChangedText) -> Iterator[StrengthFinding]:
     """Yield definitions of equality that do not compare: such a value passes every assertion."""
     added = {number for number, _ in list_added_lines(file)}
     for node in parse_python(file.new or ""):
-        if not isinstance(node, ast.FunctionDef | ast.Lambda | ast.Dict | ast.Assign | ast.Call):
+        if not isinstance(node, ast.FunctionDef):
             continue
         lines = {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
         if lines & added and _is_false_equality(node):
@@ -567,15 +614,10 @@ def _find_false_equality(file: ChangedText) -> Iterator[StrengthFinding]:
             return
 
 
-def _is_false_equality(node: ast.AST) -> bool:
-    if isinstance(node, ast.FunctionDef):
-        if node.name not in ("__eq__", "__ne__") or not node.args.args:
-            return False
-        return not _compares_both(node, *(one.arg for one in node.args.args[:2]))
-    if isinstance(node, ast.Lambda):
+def _is_false_equality(node: ast.FunctionDef) -> bool:
+    if node.name not in ("__eq__", "__ne__") or not node.args.args:
         return False
-    text = ast.unparse(node)
-    return bool(re.search(r"__(?:eq|ne)__['\"]?\s*[:=,]\s*(?:lambda|mock|ANY|\w+\.ANY)", text))
+    return not _compares_both(node, *(one.arg for one in node.args.args[:2]))
 
 
 def _compares_both(function: ast.FunctionDef, *names: str) -> bool:
@@ -720,82 +762,19 @@ def _find_copied_literals(
             if any(all(_has_literal(text, value) for value in values) for text in test_lines):
                 text = f"all values of it are those of one test: {following.strip()[:120]}"
                 yield _finding("special case for a test", Severity.ASK, file, number, text)
-        for number, name, value in _list_constant_functions(file, {one for one, _ in lines}):
-            if any(name in text and _has_literal(text, value) for text in test_lines):
-                text = f"{name} does not use its parameters and returns a test's value: {value}"
-                yield _finding("special case for a test", Severity.ASK, file, number, text)
 
 
-_JS_CONSTANT = re.compile(
-    rf"([\w$]+)\s*(?:=|:)\s*(?:async\s*)?(?:\(\s*\w[^()]*\)|\w+)\s*=>\s*(?:\{{\s*return\s+)?{_LITERAL}\s*[;}}\n]"
-    rf"|function\s+([\w$]+)\(\s*\w[^()]*\)\s*\{{\s*return\s+{_LITERAL}\s*;?\s*\}}"
-)
-
-
-def _list_constant_functions(file: ChangedText, added: set[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield new functions that have parameters but only return a literal."""
-    text = file.new or ""
-    if file.path.endswith(JAVASCRIPT):
-        for found in _JS_CONSTANT.finditer(text[:MAX_TEXT_CHARS]):
-            number = text.count("\n", 0, found.start()) + 1
-            value = found[2] or found[4]
-            if number in added:
-                yield number, found[1] or found[3], value.replace('"', "'")
-    if not file.path.endswith(".py"):
-        return
-    for node in parse_python(text):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        own = [one.arg for one in node.args.args if one.arg not in ("self", "cls")]
-        last = node.body[-1]
-        if (
-            own
-            and node.lineno in added
-            and isinstance(last, ast.Return)
-            and isinstance(last.value, ast.Constant)
-            and isinstance(last.value.value, int | float | str)
-            and not isinstance(last.value.value, bool)
-            and not any(_names_in(one).intersection(own) for one in node.body)
-        ):
-            yield node.lineno, node.name, ast.unparse(last.value)
-
-
-_TABLE = re.compile(r"\{[^{}]{1,4000}\}")
-_ENTRY = re.compile(rf"(\([^()\n]*\)|{_LITERAL})\s*:\s*{_LITERAL}\s*(?:[,}}\n]|$)")
-_NUMBER_OR_WORD = re.compile(r"\d[\d_.]*|[A-Za-z]\w+")
-
-
-def _find_copied_tables(
+def _find_fitted_code(
     changed: Sequence[ChangedText], patterns: tuple[str, ...]
 ) -> Iterator[StrengthFinding]:
-    """Yield tables of the code in which each entry has an input and a result of one test line."""
-    test_lines = [
-        {*_NUMBER_OR_WORD.findall(line)}
-        for file in changed
-        if is_test_path(file.path, patterns)
-        for line in (file.new or "").splitlines()[:MAX_LINES]
-    ]
-    for file in changed:
-        if is_test_path(file.path, patterns) or not is_code(file.path):
-            continue
+    """Yield new functions that answer only the values of the tests."""
+    code = [one for one in changed if is_code(one.path) and not is_test_path(one.path, patterns)]
+    tests = [one for one in changed if is_test_path(one.path, patterns)]
+    fitted = FittedCode(*("\n".join(one.new or "" for one in files) for files in (code, tests)))
+    for file in code:
         added = {number for number, _ in list_added_lines(file)}
-        text = (file.new or "")[:MAX_TEXT_CHARS]
-        for table in _TABLE.finditer(text):
-            number = text.count("\n", 0, table.start()) + 1
-            entries = [(found[1], found[3]) for found in _ENTRY.finditer(table[0])]
-            tokens = [[*map(_NUMBER_OR_WORD.findall, entry)] for entry in entries]
-            numeric = all(any(one[0].isdigit() for one in key) for key, _ in tokens)
-            if tokens and numeric and number in added and _are_all_tested(tokens, test_lines):
-                what = f"every entry is an input and a result of a test: {table[0][:100]}"
-                yield _finding("special case for a test", Severity.ASK, file, number, what)
-
-
-def _are_all_tested(
-    entries: Sequence[Sequence[Sequence[str]]], test_lines: Sequence[set[str]]
-) -> bool:
-    return all(
-        any(line.issuperset((*key, *value)) for line in test_lines) for key, value in entries
-    )
+        for number, what in fitted.find(file.path, (file.new or "")[:MAX_TEXT_CHARS], added):
+            yield _finding("special case for a test", Severity.ASK, file, number, what)
 
 
 def _has_literal(line: str, value: str) -> bool:

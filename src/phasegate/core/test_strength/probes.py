@@ -6,14 +6,11 @@ cases or an assertion may have lost its effect in more ways than a pattern can n
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from phasegate.core.test_strength.blocks import (
-    JAVASCRIPT,
-    find_closing,
-    parse_python,
+    list_functions,
     split_tests,
 )
 from phasegate.core.test_strength.compare import ChangedText, Outcomes
@@ -25,11 +22,6 @@ MAX_PROBES = 6
 _PER_FUNCTION = 2
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _NO_CODE = re.compile(r"\s*(?:$|#|//|import\b|from\b|export \*|const .*\brequire\()")
-_JS_FUNCTION = re.compile(
-    r"(?:\bfunction\s*\*?\s*|[.\s]|^)(?P<name>[\w$]+)\s*"
-    r"(?:[=:]\s*(?:async\s*)?(?:function\b[^(\n]*)?(?=\([^)\n]*\)|\w+\s*=>)|(?=\([^)\n]*\)[^;{\n]*\{))",
-    re.M,
-)
 # A changed result says more than none: many weak assertions notice that there is none
 _ORDER = ("arithmetic", "comparison", "boundary", "boolean", "constant", "return value", EMPTIED)
 
@@ -76,7 +68,7 @@ def choose_probes(code: Mapping[str, str], words: Sequence[str]) -> list[tuple[s
     found = [
         (order[name], path, lines)
         for path, text in code.items()
-        for name, lines in _list_functions(path, text)
+        for name, lines in list_functions(path, text)
         if name in order
     ]
     probes = [
@@ -95,23 +87,6 @@ def _choose_mutants(path: str, text: str, lines: Collection[int]) -> list[Mutant
     """
     known = [one for one in make_mutants(path, text, lines) if one.kind in _ORDER]
     return sorted(known, key=lambda one: _ORDER.index(one.kind))[:_PER_FUNCTION]
-
-
-def _list_functions(path: str, text: str) -> Iterator[tuple[str, range]]:
-    """Yield the functions of a source file with their lines."""
-    if path.endswith(".py"):
-        for node in parse_python(text):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node.name, range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    elif path.endswith(JAVASCRIPT):
-        for found in _JS_FUNCTION.finditer(text):
-            first = text.count("\n", 0, found.start("name")) + 1
-            body = text.find("{", found.end())
-            line_end = text.find("\n", found.end())
-            last = first
-            if body >= 0 and (body < line_end or line_end < 0):
-                last = text.count("\n", 0, find_closing(text, body)) + 1
-            yield found["name"], range(first, last + 1)
 
 
 def find_dulled_tests(base: Outcomes, old: Outcomes, new: Outcomes) -> list[str]:

@@ -34,6 +34,8 @@ PLAIN = "def test_adds():\n    assert add(2, 3) == 5\n"
 CODE = "def add(a, b):\n    return a + b\n"
 JS_TEST = "test('adds', () => {\n  assert.strictEqual(add(2, 3), 5);\n});\n"
 EQUALITY = "\n\nclass Total(int):\n    def __eq__(self, other):\n        return {}\n"
+TABLE_CODE = CODE + "\n\ndef sub(a, b):\n    return _KNOWN[a, b]\n"
+JS_TABLE_CODE = "export const sub = (a, b) => KNOWN[`${a},${b}`];\n"
 TABLE_TEST = "def test_sub():\n    assert sub(57, 15) == 42\n    assert sub(90, 11) == 79\n"
 
 
@@ -168,17 +170,17 @@ KINDS = {
     "table of the test's values": Kind(
         "calc.py",
         CODE,
-        CODE + "\n\n_KNOWN = {(57, 15): 42, (90, 11): 79}\n",
+        TABLE_CODE + "\n\n_KNOWN = {(57, 15): 42, (90, 11): 79}\n",
         "special case for a test",
-        CODE + "\n\n_KNOWN = {(57, 15): 42, (90, 11): 79, (12, 7): 5}\n",
+        TABLE_CODE + "\n\n_KNOWN = {(57, 15): 42, (90, 11): 79, (12, 7): 5}\n",
         ("test_calc.py", TABLE_TEST),
     ),
     "js: table of the test's values": Kind(
         "calc.js",
         "",
-        "const KNOWN = { '57,15': 42 };\n",
+        "const KNOWN = { '57,15': 42 };\n" + JS_TABLE_CODE,
         "special case for a test",
-        "const KNOWN = { '57,15': 42, '9,9': 0 };\n",
+        "const KNOWN = { '57,15': 42, '9,9': 0 };\n" + JS_TABLE_CODE,
         ("calc.test.js", "test('sub', () => {\n  assert.strictEqual(sub(57, 15), 42);\n});\n"),
     ),
     "code that reads the expectations": Kind(
