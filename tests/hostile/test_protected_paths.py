@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,19 @@ def test_a_program_that_the_configuration_names_is_changed_only_as_a_person_saw_
     """One notifies, as the user, at the end of the very run that changed it; the other may review."""
     one = make_project(tmp_path, {"WP01": package(files=("src/login.ts",))}, run=table)
     one.play(implements("src/login.ts"), approves())
+    done = one.command("dispatch", "WP01")
+    assert (done.code == 1) is is_protected, done
+    assert ("it is protected" in done.stderr) is is_protected
+
+
+@pytest.mark.parametrize(("folder", "is_protected"), [("bin", True), ("tools", False)])
+def test_a_program_in_a_folder_on_the_path_is_changed_only_as_a_person_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, is_protected: bool
+) -> None:
+    """Tools such as direnv add a folder of the project: its `git` would run at the next command."""
+    one = make_project(tmp_path, {"WP01": package(files=("bin/git",))})
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{one.root}/{folder}")
+    one.play(implements("bin/git"), approves())
     done = one.command("dispatch", "WP01")
     assert (done.code == 1) is is_protected, done
     assert ("it is protected" in done.stderr) is is_protected

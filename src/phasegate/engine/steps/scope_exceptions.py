@@ -51,8 +51,8 @@ def protected_paths(project: Project, feature: str) -> tuple[str, ...]:
     """Return paths that need the user's consent to be changed.
 
     They are shipped and configured ones, the files that a command of the configuration names, such
-    as the program of a reviewer or of a notification, and what a link of the repository shows as
-    one of them, such as `docs/rules.md` for `CLAUDE.md -> docs/rules.md`.
+    as the program of a reviewer or of a notification, folders on the user's PATH, and what a link
+    of the repository shows as one of them, such as `rules.md` for `CLAUDE.md -> rules.md`.
     """
     agents = project.config.agents.values()
     commands = (project.config.notify.command, *(agent.command for agent in agents))
@@ -63,8 +63,14 @@ def protected_paths(project: Project, feature: str) -> tuple[str, ...]:
         # A word can be a whole script: `Path.is_dir` would raise for it
         if not os.path.isdir(project.root / word)  # noqa: PTH112
     )
+    folders = (
+        os.path.relpath(os.path.realpath(folder), project.root)
+        for folder in os.environ.get("PATH", "").split(os.pathsep)
+        if folder.startswith("/")
+    )
     patterns = (
         *PROTECTED_PATTERNS,
+        *(f"/{glob.escape(folder)}/**" for folder in folders),
         *project.config.protect.paths,
         *(f"/{glob.escape(program)}" for program in programs),
     )
