@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,34 @@ def test_a_program_that_the_configuration_names_is_changed_only_as_a_person_saw_
 ) -> None:
     """One notifies, as the user, at the end of the very run that changed it; the other may review."""
     one = make_project(tmp_path, {"WP01": package(files=("src/login.ts",))}, run=table)
+    (one.root / "src").mkdir(exist_ok=True)
+    (one.root / "src/login.ts").write_text("as the user wrote it\n")
+    git(one.root, "add", "--all")
+    git(one.root, "commit", "--quiet", "-m", "A program")
     one.play(implements("src/login.ts"), approves())
     done = one.command("dispatch", "WP01")
     assert (done.code == 1) is is_protected, done
     assert ("it is protected" in done.stderr) is is_protected
+
+
+@pytest.mark.parametrize(("folder", "is_protected"), [("bin", True), (".venv/bin", False)])
+def test_a_program_in_a_folder_on_the_path_is_changed_only_as_a_person_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, is_protected: bool
+) -> None:
+    """Tools such as direnv add a folder of the project: its `git` would run at the next command."""
+    one = make_project(tmp_path, {"WP01": package(files=("bin/git",))})
+    (one.root / "bin").mkdir()
+    (one.root / "bin/tool").write_text("ours\n")
+    git(one.root, "add", "--all")
+    git(one.root, "commit", "--quiet", "-m", "A tool")
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{one.root}/{folder}")
+    steps = (
+        *writes("bin/git", ".venv/bin/left"),
+        {"run": ["git", "add", "bin/git"]},
+        {"run": ["git", "commit", "-qm", "WP01: Add it"]},
+        {"result": "success"},
+    )
+    one.play(turn("implement", *steps), approves())
+    done = one.command("dispatch", "WP01")
+    assert (done.code == 1) is is_protected, done
+    assert ("bin/git: added, but it is protected" in done.stderr) is is_protected

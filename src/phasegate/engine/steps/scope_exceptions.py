@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
@@ -51,42 +51,53 @@ def protected_paths(project: Project, feature: str) -> tuple[str, ...]:
     """Return paths that need the user's consent to be changed.
 
     They are shipped and configured ones, the files that a command of the configuration names, such
-    as the program of a reviewer or of a notification, and what a link of the repository shows as
-    one of them, such as `docs/rules.md` for `CLAUDE.md -> docs/rules.md`.
+    as the program of a reviewer or of a notification, folders on the user's PATH, and what a link
+    of the repository shows as one of them, such as `rules.md` for `CLAUDE.md -> rules.md`.
     """
-    agents = project.config.agents.values()
-    commands = (project.config.notify.command, *(agent.command for agent in agents))
-    programs = (
-        os.path.relpath(project.root / word, project.root)
-        for command in commands
-        for word in command
-        # A word can be a whole script: `Path.is_dir` would raise for it
-        if not os.path.isdir(project.root / word)  # noqa: PTH112
-    )
-    patterns = (
-        *PROTECTED_PATTERNS,
-        *project.config.protect.paths,
-        *(f"/{glob.escape(program)}" for program in programs),
-    )
     # Empty before the first work
     heads = project.refs.fetch(FeatureBranch(project, feature).name)
-    entries = (
+    entries = [
         entry.partition(b"\t")
         for head in heads.values()
         for entry in list_tree_entries(project.repository, head)
-        if entry.startswith(b"120000 ")
+    ]
+    patterns = (
+        *PROTECTED_PATTERNS,
+        *project.config.protect.paths,
+        *_list_programs(project, [os.fsdecode(name) for _, _, name in entries]),
     )
     scope = Scope((), protected=patterns)
     links = {
         path: about.split()[2].decode()
         for about, _, name in entries
-        if scope.needs_approval(path := os.fsdecode(name)) or scope.hides_protected_path(path)
+        if about.startswith(b"120000 ")
+        and (scope.needs_approval(path := os.fsdecode(name)) or scope.hides_protected_path(path))
     }
     blobs = read_blobs(project.repository.place(), links.values())
     targets = (
         os.path.normpath(f"{path}/../{os.fsdecode(blobs[blob])}") for path, blob in links.items()
     )
     return (*patterns, *(f"/{glob.escape(target)}" for target in targets if target != "."))
+
+
+def _list_programs(project: Project, tracked: Sequence[str]) -> Iterator[str]:
+    """Yield the tracked files that commands name, and the folders with some on the user's PATH.
+
+    Others, such as those in `.venv/bin`, are not merged.
+    """
+    agents = project.config.agents.values()
+    commands = (project.config.notify.command, *(agent.command for agent in agents))
+    files = {str(project.root / word) for command in commands for word in command}
+    folders = {one for one in os.environ.get("PATH", "").split(os.pathsep) if one.startswith("/")}
+
+    for path in sorted(files | folders):
+        for form in (os.path.normpath(path), os.path.realpath(path)):
+            name = os.path.relpath(form, project.root)
+            if name.startswith(".."):
+                continue
+            is_folder = path in folders and any(one.startswith(f"{name}/") for one in tracked)
+            if is_folder or name in tracked:
+                yield f"/{glob.escape(name)}"
 
 
 def preview_path_change(
