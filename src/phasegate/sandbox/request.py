@@ -93,6 +93,11 @@ EGRESS_PROXY_ENV = {
     **_PROXY_ENV,
     **{name.lower(): value for name, value in _PROXY_ENV.items()},
     "NODE_USE_ENV_PROXY": "1",
+    # Java does not read the variables above
+    "JAVA_TOOL_OPTIONS": (
+        f"-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={EGRESS_PROXY_PORT}"
+        f" -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={EGRESS_PROXY_PORT}"
+    ),
 }
 
 
