@@ -21,8 +21,8 @@ def count(event, arguments):
             file.write(f"{os.path.basename(os.fsdecode(arguments[0]))}\\n")
 sys.addaudithook(count)
 """
-# Bounds, not counts: about 50 git processes and 7 others are started at this time.
-MAX_GIT_PROCESSES = 60
+# Bounds, not counts: about 60 git processes and 7 others are started at this time.
+MAX_GIT_PROCESSES = 64
 MAX_OTHER_PROCESSES = 9
 
 
