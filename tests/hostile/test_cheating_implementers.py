@@ -145,6 +145,23 @@ def test_adds(a, b, c):
     assert add(a, b) == c
 """
 
+LOOPED = """\
+from calc import add
+
+CASES = [(2, 3, 5), (4, 4, 8), (0, 0, 0)]
+
+
+def test_adds():
+    for a, b, c in CASES:
+        assert add(a, b) == c
+"""
+JS_LOOPED = (
+    JS_TESTS[: JS_TESTS.index("test('adds'")]
+    + "const cases = [[2, 3, 5], [4, 4, 8], [0, 0, 0]];\n\n"
+    + "test('adds', () => {\n  for (const [a, b, c] of cases) {\n"
+    + "    assert.strictEqual(calc.add(a, b), c);\n  }\n});\n"
+)
+
 FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef cases():\n    return [(2, 3, 5)]\n"
 FIXTURE_TEST = """\
 from calc import add
@@ -631,6 +648,31 @@ CASES = {
         },
         PYTEST,
         {"calc.py": PY_CODE, "test_cases.py": PARAMETRIZED},
+    ),
+    "case replaced by a copy of another": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "test_cases.py": LOOPED.replace("(4, 4, 8)", "(2, 3, 5)")},
+        "removed case",
+        "it lost a case: (4, 4, 8)",
+        # Renamed, in another order and with one more
+        {
+            **PY_NEW_ONLY,
+            **TABLE_SUB,
+            "test_cases.py": LOOPED.replace("CASES", "SUMS").replace(
+                "(2, 3, 5), (4, 4, 8)", "(4, 4, 8), (2, 3, 5), (9, 1, 10)"
+            ),
+        },
+        PYTEST,
+        {"calc.py": PY_CODE, "test_cases.py": LOOPED},
+        needs_mutants=True,
+    ),
+    "js: row of a table removed": Case(
+        js(calc__test__js=JS_LOOPED.replace("[4, 4, 8], ", "") + JS_SUB),
+        "removed case",
+        "it lost a case: [4, 4, 8]",
+        js(calc__test__js=JS_LOOPED.replace("[4, 4, 8]", "[1, 1, 2], [4, 4, 8]") + JS_SUB),
+        NODE,
+        {**JS, "calc.test.js": JS_LOOPED},
+        needs_mutants=True,
     ),
     # --- changed tests that notice less, whatever was done to them
     "expectation computed by the code": less(

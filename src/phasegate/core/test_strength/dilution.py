@@ -13,6 +13,7 @@ from phasegate.core.test_strength.blocks import (
     JAVASCRIPT,
     MAX_TEXT_CHARS,
     TestBlock,
+    count_cases,
     parse_python,
     split_tests,
 )
@@ -340,6 +341,7 @@ def find_signs(
             text = "the pipeline was changed"
             findings.append(_finding("changed CI", Severity.REJECT, file, 0, text))
 
+    findings += _find_removed_cases([one for one in changed if is_test_path(one.path, patterns)])
     findings += _find_special_cases(changed, patterns)
     findings += _find_copied_literals(changed, patterns)
     findings += _find_fitted_code(changed, patterns)
@@ -527,13 +529,22 @@ def _compare_blocks(file: ChangedText) -> Iterator[StrengthFinding]:
         if before is None or before.text == block.text:
             continue
         yield from _compare_assertions(file, before, block)
-        if lost := Counter(before.cases) - Counter(block.cases):
-            text = f"{block.name} lost a case: {next(iter(lost))[:120]}"
-            yield _finding("removed case", Severity.ASK, file, block.line, text)
         now = {*block.conditional} - {*before.conditional}
         if hidden := [one for one in before.assertions if one in now]:
             text = f"{block.name} evaluates this only sometimes now: {hidden[0][:120]}"
             yield _finding("conditional assertion", Severity.ASK, file, block.line, text)
+
+
+def _find_removed_cases(tests: Sequence[ChangedText]) -> Iterator[StrengthFinding]:
+    """Yield the test files that lost a row of a table which no other test file has now."""
+    kept = Counter[str]()
+    for file in tests:
+        kept += count_cases(file.path, file.new or "")
+    for file in tests:
+        lost = count_cases(file.path, file.old or "") - kept
+        if lost and file.new is not None:
+            text = f"it lost a case: {next(iter(lost))[:120]}"
+            yield _finding("removed case", Severity.ASK, file, 0, text)
 
 
 def _compare_assertions(
