@@ -155,6 +155,13 @@ def test_adds():
     for a, b, c in CASES:
         assert add(a, b) == c
 """
+CASES_MODULE = "CASES = [(2, 3, 5), (4, 4, 8)]\n"
+IMPORTED = LOOPED.replace("CASES = [(2, 3, 5), (4, 4, 8), (0, 0, 0)]", "from cases import CASES")
+FOUND = LOOPED.replace(
+    "CASES = [(2, 3, 5), (4, 4, 8), (0, 0, 0)]",
+    "import json\nimport pathlib\n\n"
+    "CASES = [one for path in pathlib.Path('sums').glob('*') for one in json.loads(path.read_text())]",
+)
 JS_LOOPED = (
     JS_TESTS[: JS_TESTS.index("test('adds'")]
     + "const cases = [[2, 3, 5], [4, 4, 8], [0, 0, 0]];\n\n"
@@ -664,6 +671,47 @@ CASES = {
         PYTEST,
         {"calc.py": PY_CODE, "test_cases.py": LOOPED},
         needs_mutants=True,
+    ),
+    "test emptied after its definition": Case(
+        py(
+            test_calc__py=PY_HONEST["test_calc.py"]
+            + "\n\nAdding.test_adds.__code__ = (lambda self: None).__code__\n"
+        ),
+        "overridden test",
+        "Adding.test_adds.__code__ =",
+        py(test_calc__py=PY_HONEST["test_calc.py"] + "\n\nADDENDS = (lambda: None).__code__\n"),
+        needs_mutants=True,
+    ),
+    "emptied helper outside of the tests": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "checking.py": "def check(a, b):\n    return a == b\n"},
+        "removed assertion",
+        "code outside of the tests lost an assertion: assert a == b",
+        {
+            **PY_NEW_ONLY,
+            **TABLE_SUB,
+            "checking.py": "def check(a, b):\n    print(a, b)\n    assert a == b\n",
+        },
+        base={
+            "calc.py": PY_CODE,
+            "checking.py": "def check(a, b):\n    assert a == b\n",
+            "test_helped.py": HELPED.replace("tests.helpers", "checking"),
+        },
+    ),
+    "table of cases outside of the tests": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "cases.py": "CASES = [(0, 0, 0)]\n"},
+        "changed test data",
+        "cases.py: 1 lines of test data were removed or changed",
+        {**PY_NEW_ONLY, **TABLE_SUB, "cases.py": CASES_MODULE + "MORE = [(1, 1, 2)]\n"},
+        PYTEST,
+        {"calc.py": PY_CODE, "cases.py": CASES_MODULE, "test_cases.py": IMPORTED},
+    ),
+    "data that tests find by its folder": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "sums/small.json": "[]\n"},
+        "changed test data",
+        "sums/small.json: 1 lines of test data were removed or changed",
+        {**PY_NEW_ONLY, **TABLE_SUB, "sums/large.json": "[[90, 11, 101]]\n"},
+        PYTEST,
+        {"calc.py": PY_CODE, "sums/small.json": "[[2, 3, 5]]\n", "test_cases.py": FOUND},
     ),
     "js: row of a table removed": Case(
         js(calc__test__js=JS_LOOPED.replace("[4, 4, 8], ", "") + JS_SUB),
