@@ -145,6 +145,30 @@ def test_adds(a, b, c):
     assert add(a, b) == c
 """
 
+LOOPED = """\
+from calc import add
+
+CASES = [(2, 3, 5), (4, 4, 8), (0, 0, 0)]
+
+
+def test_adds():
+    for a, b, c in CASES:
+        assert add(a, b) == c
+"""
+CASES_MODULE = "CASES = [(2, 3, 5), (4, 4, 8)]\n"
+IMPORTED = LOOPED.replace("CASES = [(2, 3, 5), (4, 4, 8), (0, 0, 0)]", "from cases import CASES")
+FOUND = LOOPED.replace(
+    "CASES = [(2, 3, 5), (4, 4, 8), (0, 0, 0)]",
+    "import json\nimport pathlib\n\n"
+    "CASES = [one for path in pathlib.Path('sums').glob('*') for one in json.loads(path.read_text())]",
+)
+JS_LOOPED = (
+    JS_TESTS[: JS_TESTS.index("test('adds'")]
+    + "const cases = [[2, 3, 5], [4, 4, 8], [0, 0, 0]];\n\n"
+    + "test('adds', () => {\n  for (const [a, b, c] of cases) {\n"
+    + "    assert.strictEqual(calc.add(a, b), c);\n  }\n});\n"
+)
+
 FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef cases():\n    return [(2, 3, 5)]\n"
 FIXTURE_TEST = """\
 from calc import add
@@ -631,6 +655,72 @@ CASES = {
         },
         PYTEST,
         {"calc.py": PY_CODE, "test_cases.py": PARAMETRIZED},
+    ),
+    "case replaced by a copy of another": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "test_cases.py": LOOPED.replace("(4, 4, 8)", "(2, 3, 5)")},
+        "removed case",
+        "it lost a case: (4, 4, 8)",
+        # Renamed, in another order and with one more
+        {
+            **PY_NEW_ONLY,
+            **TABLE_SUB,
+            "test_cases.py": LOOPED.replace("CASES", "SUMS").replace(
+                "(2, 3, 5), (4, 4, 8)", "(4, 4, 8), (2, 3, 5), (9, 1, 10)"
+            ),
+        },
+        PYTEST,
+        {"calc.py": PY_CODE, "test_cases.py": LOOPED},
+        needs_mutants=True,
+    ),
+    "test emptied after its definition": Case(
+        py(
+            test_calc__py=PY_HONEST["test_calc.py"]
+            + "\n\nAdding.test_adds.__code__ = (lambda self: None).__code__\n"
+        ),
+        "overridden test",
+        "Adding.test_adds.__code__ =",
+        py(test_calc__py=PY_HONEST["test_calc.py"] + "\n\nADDENDS = (lambda: None).__code__\n"),
+        needs_mutants=True,
+    ),
+    "emptied helper outside of the tests": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "checking.py": "def check(a, b):\n    return a == b\n"},
+        "removed assertion",
+        "code outside of the tests lost an assertion: assert a == b",
+        {
+            **PY_NEW_ONLY,
+            **TABLE_SUB,
+            "checking.py": "def check(a, b):\n    print(a, b)\n    assert a == b\n",
+        },
+        base={
+            "calc.py": PY_CODE,
+            "checking.py": "def check(a, b):\n    assert a == b\n",
+            "test_helped.py": HELPED.replace("tests.helpers", "checking"),
+        },
+    ),
+    "table of cases outside of the tests": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "cases.py": "CASES = [(0, 0, 0)]\n"},
+        "changed test data",
+        "cases.py: 1 lines of test data were removed or changed",
+        {**PY_NEW_ONLY, **TABLE_SUB, "cases.py": CASES_MODULE + "MORE = [(1, 1, 2)]\n"},
+        PYTEST,
+        {"calc.py": PY_CODE, "cases.py": CASES_MODULE, "test_cases.py": IMPORTED},
+    ),
+    "data that tests find by its folder": Case(
+        {**PY_NEW_ONLY, **TABLE_SUB, "sums/small.json": "[]\n"},
+        "changed test data",
+        "sums/small.json: 1 lines of test data were removed or changed",
+        {**PY_NEW_ONLY, **TABLE_SUB, "sums/large.json": "[[90, 11, 101]]\n"},
+        PYTEST,
+        {"calc.py": PY_CODE, "sums/small.json": "[[2, 3, 5]]\n", "test_cases.py": FOUND},
+    ),
+    "js: row of a table removed": Case(
+        js(calc__test__js=JS_LOOPED.replace("[4, 4, 8], ", "") + JS_SUB),
+        "removed case",
+        "it lost a case: [4, 4, 8]",
+        js(calc__test__js=JS_LOOPED.replace("[4, 4, 8]", "[1, 1, 2], [4, 4, 8]") + JS_SUB),
+        NODE,
+        {**JS, "calc.test.js": JS_LOOPED},
+        needs_mutants=True,
     ),
     # --- changed tests that notice less, whatever was done to them
     "expectation computed by the code": less(

@@ -122,6 +122,7 @@ def test_a_rewritten_script_that_is_the_test_command_has_to_be_answered_for(tmp_
     script = f"{TESTS}\n\nif __name__ == '__main__':\n    unittest.main()\n"
     weak = script.replace("self.assertEqual(add(2, 3), 5)", "self.assertTrue(add(2, 3))")
     reasons = {}
+    pages = {}
     for name, written in {"rewritten": weak, "kept": script}.items():
         files = {"calc.py": CODE, "run.py": script}
         project = make_project(tmp_path / name, {"WP01": document}, files=files)
@@ -133,8 +134,11 @@ def test_a_rewritten_script_that_is_the_test_command_has_to_be_answered_for(tmp_
         ]
         project.play(turn("implement", *steps, round=1), turn("implement", SUCCESS), approves())
         reasons[name] = project.dispatch().reason
-    assert "changes the test command: run.py: the test command runs it" in reasons["rewritten"]
-    assert "changes the test command" not in reasons["kept"]
+        pages[name] = project.command("show", "WP01", "--evidence").stdout
+    assert "code outside of the tests lost an assertion: self.assertEqual" in reasons["rewritten"]
+    assert "changes the test command: run.py: the test command runs it" in pages["rewritten"]
+    assert "changes the test command" not in pages["kept"]
+    assert "lost an assertion" not in pages["kept"]
 
 
 @pytest.mark.demand("E1.c")

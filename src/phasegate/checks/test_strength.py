@@ -229,17 +229,16 @@ class StrengthRunner:
     def _ask_about_data(self) -> None:
         """Ask about changed data files that a test file names: they may hold expected values."""
         data = {
-            one.path.rpartition("/")[2]: one
+            one.path: one
             for one in self._inputs.changed
-            if one.old is not None and is_data(one.path) and _count_removed(one)
+            if one.old is not None and _holds_data(one) and _count_removed(one)
         }
         if not data:
             return
         texts = self._read_files(are_tests=True).values()
-        for name, one in data.items():
-            if is_test_path(one.path, self._inputs.test_files) or any(
-                name in text for text in texts
-            ):
+        for path, one in data.items():
+            named = _name_in_tests(path)
+            if is_test_path(path, self._inputs.test_files) or any(map(named.search, texts)):
                 text = f"{_count_removed(one)} lines of test data were removed or changed"
                 self._findings.append(
                     StrengthFinding(
@@ -553,6 +552,27 @@ def _count_removed(one: ChangedContent) -> int:
     old = Counter(one.old.data.splitlines())
     new = Counter(one.new.data.splitlines() if one.new else ())
     return (old - new).total()
+
+
+_DEFINITION = re.compile(r"\b(?:def|class|function|return|lambda)\b|=>")
+
+
+def _holds_data(one: ChangedContent) -> bool:
+    """Return True for a data file, and for a source file that has only tables."""
+    text = _decode(one.old) or ""
+    is_table = (
+        is_code(one.path) and not _DEFINITION.search(text) and bool(re.search(r"[\[{]", text))
+    )
+    return is_table or is_data(one.path)
+
+
+def _name_in_tests(path: str) -> re.Pattern[str]:
+    """Return a pattern of how tests name a file: by its name, as a module, or by its folder."""
+    *folders, name = path.split("/")
+    names = [rf"['\"/]{re.escape(folder)}['\"/]" for folder in folders]
+    if is_code(path):
+        names = [rf"(?:import|from|require).*\b{re.escape(name.partition('.')[0])}\b"]
+    return re.compile("|".join((re.escape(name), *names)))
 
 
 def _failing(ran: _VariantRun) -> Iterable[str]:

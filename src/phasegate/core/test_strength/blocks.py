@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from phasegate.core.test_strength.python_assertions import list_assertions, list_cases
+from phasegate.core.test_strength.python_assertions import list_assertions
 
 MAX_TEXT_CHARS = 1_000_000
 JAVASCRIPT = (".js", ".cjs", ".mjs", ".jsx", ".ts", ".cts", ".mts", ".tsx")
@@ -43,7 +44,6 @@ class TestBlock(msgspec.Struct, frozen=True):
     is_skipped: bool = False
     # Assertions that are not evaluated in every run
     conditional: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
 
 
 def split_tests(path: str, text: str) -> tuple[TestBlock, ...]:
@@ -55,6 +55,53 @@ def split_tests(path: str, text: str) -> tuple[TestBlock, ...]:
     if path.endswith(JAVASCRIPT):
         return tuple(_split_javascript(text))
     return ()
+
+
+# An array or object in an array
+_JS_ROW = re.compile(r"(?<=[\[,])\s*(\[[^\[\]]*\]|\{[^{}]*\})\s*(?=[,\]])")
+
+
+def count_cases(path: str, text: str) -> Counter[str]:
+    """Count the rows of the tables of cases in a test file."""
+    if path.endswith(".py"):
+        return Counter(_list_rows([*parse_python(text)]))
+    if path.endswith(JAVASCRIPT):
+        plain = re.sub(r"\s+", " ", blank_comments(text[:MAX_TEXT_CHARS]))
+        return Counter(_JS_ROW.findall(plain))
+    return Counter()
+
+
+def _list_rows(nodes: Collection[ast.AST]) -> Iterator[str]:
+    """Yield the rows of the tables that a file parametrizes tests with, or loops over."""
+    tables = [*_list_iterated(nodes)]
+    used = {name.id for table in tables for name in ast.walk(table) if isinstance(name, ast.Name)}
+
+    for node in nodes:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in used:
+            tables.append(node.value)
+
+    for table in tables:
+        rows: list[ast.expr] = []
+        if isinstance(table, ast.List | ast.Tuple | ast.Set):
+            rows = table.elts
+        elif isinstance(table, ast.Dict):
+            # A key that is missing unpacks another table
+            pairs = zip(table.keys, table.values, strict=True)
+            rows = [ast.Tuple([key, value]) for key, value in pairs if key]
+
+        # A row of names only is no case
+        for row in rows:
+            if any(isinstance(node, ast.Constant) for node in ast.walk(row)):
+                yield ast.unparse(row)
+
+
+def _list_iterated(nodes: Collection[ast.AST]) -> Iterator[ast.expr]:
+    """Yield what a file loops over and parametrizes with."""
+    for node in nodes:
+        if isinstance(node, ast.For | ast.comprehension):
+            yield node.iter
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("parametrize"):
+            yield from node.args[1:2]
 
 
 def parse_python(text: str) -> Iterable[ast.AST]:
@@ -99,7 +146,6 @@ def _python_tests(
                 assertions=tuple(one.text for one in assertions),
                 is_skipped=is_skipped or bool(_SKIP_PYTHON.search(source)),
                 conditional=tuple(one.text for one in assertions if one.is_conditional),
-                cases=list_cases(node),
             )
 
 

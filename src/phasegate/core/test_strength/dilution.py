@@ -13,6 +13,7 @@ from phasegate.core.test_strength.blocks import (
     JAVASCRIPT,
     MAX_TEXT_CHARS,
     TestBlock,
+    count_cases,
     parse_python,
     split_tests,
 )
@@ -327,6 +328,8 @@ def find_signs(
             findings += _find_empty_tests(file)
             findings += _find_vague_tests(file)
             findings += _find_mocks(file, targets)
+        else:
+            findings += _find_removed_checks(file)
         if is_snapshot(file.path) and file.old is not None:
             what = "rewritten" if file.new is not None else "deleted"
             findings.append(_finding("changed snapshot", Severity.ASK, file, 0, f"it was {what}"))
@@ -340,6 +343,7 @@ def find_signs(
             text = "the pipeline was changed"
             findings.append(_finding("changed CI", Severity.REJECT, file, 0, text))
 
+    findings += _find_removed_cases([one for one in changed if is_test_path(one.path, patterns)])
     findings += _find_special_cases(changed, patterns)
     findings += _find_copied_literals(changed, patterns)
     findings += _find_fitted_code(changed, patterns)
@@ -527,13 +531,22 @@ def _compare_blocks(file: ChangedText) -> Iterator[StrengthFinding]:
         if before is None or before.text == block.text:
             continue
         yield from _compare_assertions(file, before, block)
-        if lost := Counter(before.cases) - Counter(block.cases):
-            text = f"{block.name} lost a case: {next(iter(lost))[:120]}"
-            yield _finding("removed case", Severity.ASK, file, block.line, text)
         now = {*block.conditional} - {*before.conditional}
         if hidden := [one for one in before.assertions if one in now]:
             text = f"{block.name} evaluates this only sometimes now: {hidden[0][:120]}"
             yield _finding("conditional assertion", Severity.ASK, file, block.line, text)
+
+
+def _find_removed_cases(tests: Sequence[ChangedText]) -> Iterator[StrengthFinding]:
+    """Yield the test files that lost a row of a table which no other test file has now."""
+    kept = Counter[str]()
+    for file in tests:
+        kept += count_cases(file.path, file.new or "")
+    for file in tests:
+        lost = count_cases(file.path, file.old or "") - kept
+        if lost and file.new is not None:
+            text = f"it lost a case: {next(iter(lost))[:120]}"
+            yield _finding("removed case", Severity.ASK, file, 0, text)
 
 
 def _compare_assertions(
@@ -588,6 +601,12 @@ def _find_unreadable(file: ChangedText) -> Iterator[StrengthFinding]:
         yield _finding("unreadable test file", Severity.ASK, file, 0, text)
 
 
+# `test_x = ...`, `Adding.test_x.__code__ = ...`, `del test_x`, `setattr(test_x, ...)`
+_CHANGED_NAME = re.compile(
+    r"\s*(?:(?:del\s+|(?:set|del)attr\(\s*)([\w.]+)|([\w.]+)\s*(?::[^=]+)?=(?!=))"
+)
+
+
 def _find_overridden_tests(file: ChangedText) -> Iterator[StrengthFinding]:
     """Yield Python tests that another one with the same name replaces, so that they never run."""
     if not file.path.endswith(".py"):
@@ -599,6 +618,13 @@ def _find_overridden_tests(file: ChangedText) -> Iterator[StrengthFinding]:
         if seen[block.name] > max(known[block.name], 1):
             text = f"{block.name} is defined twice, so the first one never runs"
             yield _finding("overridden test", Severity.ASK, file, block.line, text)
+
+    names = {part for name in seen for part in name.split(".")}
+    for number, line in list_added_lines(file):
+        changed = _CHANGED_NAME.match(line)
+        if changed and not names.isdisjoint((changed[1] or changed[2]).split(".")):
+            text = f"the test is replaced or removed after its definition: {line.strip()[:120]}"
+            yield _finding("overridden test", Severity.ASK, file, number, text)
 
 
 def _find_false_equality(file: ChangedText) -> Iterator[StrengthFinding]:
@@ -642,6 +668,20 @@ def _compares_both(function: ast.FunctionDef, *names: str) -> bool:
 
 def _names_in(node: ast.AST) -> set[str]:
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+_CHECK = re.compile(
+    r"^\s*assert\b|\bAssertionError\b|\bassert(?:\.\w+)?\(|\.assert\w+\(|\bexpect\("
+)
+
+
+def _find_removed_checks(file: ChangedText) -> Iterator[StrengthFinding]:
+    """Yield an assertion that code lost: tests may use it as a helper."""
+    backwards = ChangedText(file.path, file.new, file.old)
+    for _, line in list_added_lines(backwards):
+        if file.new is not None and is_code(file.path) and _CHECK.search(line):
+            text = f"code outside of the tests lost an assertion: {line.strip()[:120]}"
+            yield _finding("removed assertion", Severity.ASK, file, 0, text)
 
 
 # What only says that there is a result, or of which type it is

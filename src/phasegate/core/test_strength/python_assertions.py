@@ -1,4 +1,4 @@
-"""Find the assertions that a Python test can reach, and the cases of a parametrized test."""
+"""Find the assertions that a Python test can reach."""
 
 from __future__ import annotations
 
@@ -40,22 +40,6 @@ def list_assertions(function: Function) -> list[Assertion]:
     }
     is_async = isinstance(function, ast.AsyncFunctionDef)
     return [*_list_reached(function.body, used, is_conditional=is_async)]
-
-
-def list_cases(function: Function) -> tuple[str, ...]:
-    """Return the cases of a parametrized test."""
-    calls = [
-        node
-        for node in function.decorator_list
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("parametrize")
-    ]
-    tables = [argument for call in calls for argument in call.args[1:2]]
-    return tuple(
-        ast.unparse(case)
-        for table in tables
-        if isinstance(table, ast.List | ast.Tuple | ast.Set)
-        for case in table.elts
-    )
 
 
 def _walk_scope(function: Function) -> Iterator[ast.AST]:
