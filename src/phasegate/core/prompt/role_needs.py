@@ -16,7 +16,7 @@ _PART_BY_NAME = (
     ("findings", re.compile(r"replies\.md|your-last-answer\.md|since-last-round\.diff")),
     ("diff", re.compile(r"change-names\.txt|.*\.diff")),
     ("evidence", re.compile(r"evidence.*|remarks\.md|artifacts-left-out\.txt|WP[0-9]+/.*")),
-    ("findings", re.compile(r"findings.*|decision\.md|notes-on-this-context")),
+    ("findings", re.compile(r"findings.*|decision\.md|blocker\.md|notes-on-this-context")),
     ("commands", re.compile(r"commands\.md|current-specs\.md")),
 )
 CHARACTERS_PER_TOKEN = 4
