@@ -139,6 +139,11 @@ def test_an_outline_has_the_declarations_with_their_lines() -> None:
     assert outline_file(code, 20) == "3: LIMIT = 3\n...\n"
 
 
+def test_an_outline_of_a_document_has_its_headings() -> None:
+    text = "# Shop\n\nSells.\n\n## Prices\n\nclass Low: no heading\n"
+    assert outline_file(text, 500, "docs/shop.md") == "1: # Shop\n5: ## Prices\n"
+
+
 def test_an_outline_has_methods_that_no_keyword_declares_and_no_calls() -> None:
     code = (
         "export class Option {\n  constructor(flags) {\n    if (flags) {\n      run(() => {\n"

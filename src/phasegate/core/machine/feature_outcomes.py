@@ -35,6 +35,8 @@ from phasegate.core.workflow.phase_transitions import Refusal, Stage, Workflow
 from phasegate.core.workflow.phases import PhaseWork
 
 _ENDED_STATES = (PackageState.DONE, PackageState.BLOCKED)
+# The other states are of unfinished packages
+_PACKAGE_RESULTS = {PackageState.DONE: True, PackageState.BLOCKED: False}
 _RETRY_HINT = (
     "then fix the documents or the check on the feature's branch, or add instructions: "
     "resolve, and run again"
@@ -456,12 +458,14 @@ def _add_finding(feature: Feature, event: events.GateChecked, reason: str) -> st
 
 def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResult:
     """Evaluate the gate of the phase from the evidence of this round."""
-    checks = {**feature.commands, **event.checks}
+    checks: dict[str, bool | None] = {**feature.commands, **event.checks}
     required = (*event.checks, *feature.commands)
 
     match feature.phase.work:
         case PhaseWork.PACKAGES:
-            checks |= {name: state is PackageState.DONE for name, state in feature.packages.items()}
+            checks |= {
+                name: _PACKAGE_RESULTS.get(state) for name, state in feature.packages.items()
+            }
             required = (*event.checks, *(feature.packages or ("packages",)))
         case PhaseWork.COMMANDS:
             required = (*event.checks, *(feature.commands or ("commands",)))

@@ -197,6 +197,7 @@ def _resolve_blocker(run: PackageRun, event: events.PackageResolved) -> PackageR
         limits=run.limits,
         round=run.round + 1,
         rounds_before=run.round,
+        resolved_blocker=run.blocker.reason,
         commit=run.commit,
         findings=run.findings,
         tasks=run.tasks,

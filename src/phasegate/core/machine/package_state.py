@@ -179,6 +179,8 @@ class PackageRun(msgspec.Struct, frozen=True):
     round: int = 1
     # Rounds before the user's last order: the limit counts from there, the number continues
     rounds_before: int = 0
+    # Why it was blocked before the user's last order
+    resolved_blocker: str = ""
     # Rounds that were started because of a failed merge
     merge_rounds: int = 0
     previous: PreviousRound = PreviousRound()

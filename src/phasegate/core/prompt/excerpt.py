@@ -112,13 +112,14 @@ def _is_bare_item(line: str) -> bool:
     return not line.strip() or _BARE_ITEM.fullmatch(line) is not None
 
 
-def outline_file(text: str, max_characters: int) -> str:
-    """Return the lines of a file that declare something, each with its number."""
+def outline_file(text: str, max_characters: int, path: str = "") -> str:
+    """Return the lines of a file that declare something, or headings, each with its number."""
     lines: list[str] = []
+    wanted = _HEADING if path.endswith(".md") else _DECLARATION
     room = max_characters
 
     for number, line in enumerate(text.splitlines(), 1):
-        if not _DECLARATION.match(line):
+        if not wanted.match(line):
             continue
 
         shown = f"{number}: {line.rstrip()[:_MAX_OUTLINE_LINE]}"

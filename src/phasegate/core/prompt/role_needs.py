@@ -21,7 +21,7 @@ _PART_BY_NAME = (
             r"evidence.*|remarks\.md|changed-together\.md|artifacts-left-out\.txt|WP[0-9]+/.*"
         ),
     ),
-    ("findings", re.compile(r"findings.*|decision\.md|notes-on-this-context")),
+    ("findings", re.compile(r"findings.*|decision\.md|blocker\.md|notes-on-this-context")),
     ("commands", re.compile(r"commands\.md|current-specs\.md")),
 )
 CHARACTERS_PER_TOKEN = 4

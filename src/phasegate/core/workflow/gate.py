@@ -35,7 +35,8 @@ class GateEvidence(msgspec.Struct, frozen=True):
     """Our own evidence for a gate. Anything not listed here did not happen."""
 
     artifacts: frozenset[str] = frozenset()
-    commands: Mapping[str, bool] = {}
+    # None: started and not finished
+    commands: Mapping[str, bool | None] = {}
     verdict: Verdict | None = None
 
 
@@ -48,7 +49,7 @@ def evaluate_gate(demands: GateRequirements, evidence: GateEvidence) -> GateResu
     """Evaluate documents, commands and verdict. Missing evidence counts as failed."""
     missing = (f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts)
     failed = (
-        f"{name} failed" if name in evidence.commands else f"{name} was not run"
+        _describe_command(name, evidence)
         for name in demands.commands
         if evidence.commands.get(name) is not True
     )
@@ -62,6 +63,14 @@ def evaluate_gate(demands: GateRequirements, evidence: GateEvidence) -> GateResu
     if reasons:
         return GateResult(GateOutcome.FAILED, reasons)
     return GateResult(GateOutcome.PASSED)
+
+
+def _describe_command(name: str, evidence: GateEvidence) -> str:
+    if name not in evidence.commands:
+        return f"{name} was not run"
+    if evidence.commands[name] is None:
+        return f"{name} is not finished"
+    return f"{name} failed"
 
 
 def _verdict_failure(demands: GateRequirements, evidence: GateEvidence) -> tuple[str, ...]:

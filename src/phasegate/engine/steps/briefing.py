@@ -72,6 +72,7 @@ SINCE_NAME = "since-last-review.diff"
 SINCE_ROUND_NAME = "since-last-round.diff"
 REPLIES_NAME = "replies.md"
 DECISION_NAME = "decision.md"
+_BLOCKER_NAME = "blocker.md"
 EARLIER_WORK_NAME = "earlier-work.diff"
 LAST_ANSWER_NAME = "your-last-answer.md"
 WRITER_ROLES = ("plan", "archive")
@@ -301,6 +302,8 @@ def _reason_notes(request: AgentRequest, pieces: Sequence[ContextPiece]) -> Iter
 
     if EARLIER_WORK_NAME in names:
         yield render_note("earlier_work")
+    if _BLOCKER_NAME in names:
+        yield render_note("unblocked")
     if DECISION_NAME in names:
         yield render_note("decided")
     if LAST_ANSWER_NAME in names:
@@ -351,6 +354,9 @@ def _package_pieces(
 
     else:
         yield from _findings_piece(request, run.findings)
+        if run.resolved_blocker and request.round == run.rounds_before + 1:
+            reason = cut_markers(run.resolved_blocker)
+            yield ContextPiece(PieceKind.FINDINGS, _BLOCKER_NAME, f"{reason}\n")
 
 
 def _earlier_work_piece(

@@ -162,7 +162,7 @@ def file_pieces(
 
         text = data.decode("utf-8", "surrogateescape")
         if len(text) > room // _MAX_WHOLE_FILE_SHARE:
-            outline = outline_file(text, room // _MAX_WHOLE_FILE_SHARE)
+            outline = outline_file(text, room // _MAX_WHOLE_FILE_SHARE, path)
             lines = text.count("\n")
             text = load_phrases().outline.format(lines=lines) + outline if outline else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_events import PackageJobEnded, Reviewed, first_finding
 from phasegate.core.paths.glob import compile_any
 from phasegate.core.plan.trace import RequirementTrace
+from phasegate.core.prompt.role_needs import CHARACTERS_PER_TOKEN
 from phasegate.core.test_strength.page import list_doubts
 from phasegate.core.text.elapsed import describe_age
 from phasegate.core.text.markdown_lines import collapse_whitespace
@@ -38,6 +39,7 @@ from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 from phasegate.files import read_regular_file
 from phasegate.storage.reader import StoreReader
+from phasegate.storage.rows import JobRow
 from phasegate.typed import read_json
 from phasegate.workspace.repository.commit_log import diff_changes, list_changed_files
 from phasegate.workspace.repository.refs import BRANCH_PREFIX
@@ -122,6 +124,8 @@ class DecisionGrounds(NamedTuple):
     allowed: tuple[str, ...] = ()
     # Minor findings of reviews that passed
     minor: tuple[str, ...] = ()
+    # Size of all prompts that are kept here
+    prompt_tokens: int = 0
 
 
 def decision_grounds(project: Project, reader: StoreReader, slug: str) -> DecisionGrounds:
@@ -150,6 +154,7 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     requirements, untraced = _trace(project, slug)
     packages = tuple(_package_grounds(project, reader, slug, events))
     blocked = [package.id for package in packages if package.state == "BLOCKED"]
+    jobs = reader.jobs(slug)
     effects = {name: ORDERS[name].effect for name in now.orders if name in ORDERS}
     if kind == "run":
         effects = {"run": "continue from here", **effects}
@@ -171,10 +176,11 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
         requirements=requirements,
         untraced=untraced,
         spent=reader.total_spent(slug),
-        agent_runs=len(reader.jobs(slug)),
+        agent_runs=len(jobs),
         effects=effects,
         allowed=tuple(f"{one.package}: {one.describe()}" for one in exceptions),
         minor=list_minor_findings(reader, slug),
+        prompt_tokens=_count_prompt_tokens(project, jobs),
     )
     if kind != "complete":
         return grounds
@@ -237,9 +243,17 @@ def _summarize(grounds: DecisionGrounds) -> Iterator[str]:
 
 def _describe_cost(grounds: DecisionGrounds) -> str:
     runs = pluralize(grounds.agent_runs, "agent run")
+    if grounds.prompt_tokens:
+        runs += f" with prompts of {grounds.prompt_tokens:,} tokens".replace(",", " ")
     if not any(grounds.spent):
         return f"{runs}; the agents reported neither tokens nor cost"
     return f"{runs}, {format_spending(grounds.spent)}"
+
+
+def _count_prompt_tokens(project: Project, jobs: Iterable[JobRow]) -> int:
+    prompts = (project.jobs_folder / job.id / "prompt.xml" for job in jobs)
+    sizes = (prompt.stat().st_size for prompt in prompts if prompt.is_file())
+    return sum(sizes) // CHARACTERS_PER_TOKEN
 
 
 def _seconds_since(ts: str) -> int:

@@ -105,7 +105,7 @@ class ProgressPrinter:
     def redraw(self, follower: JournalFollower) -> None:
         """Update the live lines."""
         if not self._quiet and follower.feature is not None:
-            lines = _render_progress(
+            lines = render_progress(
                 follower.feature,
                 [*follower.running_jobs.values()],
                 self._activities,
@@ -149,7 +149,7 @@ def _fit_to_terminal(line: str, *, err: bool) -> list[str]:
     return [page.style(part, colour) for part in wrap_line(line, page.width)]
 
 
-def _render_progress(
+def render_progress(
     feature: Feature,
     jobs: Sequence[JobRow],
     activities: Mapping[str, Activity],
@@ -163,7 +163,9 @@ def _render_progress(
     yield f"{workflow.feature}  {phase}  round {workflow.round}  {passed}"
 
     if feature.packages:
-        counts = Counter(feature.packages.values())
+        # The feature's own record says DOING until the package has ended
+        in_review = {job.wp: PackageState.FOR_REVIEW for job in jobs if job.phase == "review"}
+        counts = Counter(in_review.get(name, state) for name, state in feature.packages.items())
         states = [f"{state} {counts[state]}" for state in PackageState if counts[state]]
         yield f"  packages: {'  '.join(states)}"
 

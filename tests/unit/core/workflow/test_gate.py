@@ -50,6 +50,12 @@ def test_no_verdict_overrides_a_failed_command() -> None:
     assert (result.outcome, result.reasons) == (GateOutcome.FAILED, ("test failed",))
 
 
+def test_what_is_not_finished_is_not_called_failed() -> None:
+    commands = {"test": None, "lint": True}
+    result = evaluate_gate(DEMANDS, GateEvidence(COMPLETE.artifacts, commands, Verdict.PASS))
+    assert (result.outcome, result.reasons) == (GateOutcome.FAILED, ("test is not finished",))
+
+
 @pytest.mark.demand("W3.b")
 def test_the_reasons_come_in_the_order_of_the_checks() -> None:
     result = evaluate_gate(

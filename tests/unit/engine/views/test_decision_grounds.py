@@ -98,6 +98,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
                 effects={"complete": "archive the feature and MERGE it"},
                 whole=parse_check_lines(EVIDENCE),
                 summary=("tests: 7 passed; before: 5 passed",),
+                prompt_tokens=16_500,
             )
         )
     )
@@ -111,7 +112,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "WP01  DONE, review: PASS, round 2  Words",
         "WP01: test: 7 passed",
         "FR-1  Say goodbye\n      WP01; tests: test_a.py",
-        "4 agent runs, 0.50 USD, 1 200 tokens",
+        "4 agent runs with prompts of 16 500 tokens, 0.50 USD, 1 200 tokens",
         "phasegate complete: archive the feature and MERGE it",
         "In short:\n  tests: 7 passed; before: 5 passed\n",
         "the whole change: test: 7 tests ran and passed (pytest); before the work: 5 passed",

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 import pytest
 
 from phasegate.core.display.status import NOTICE_KIND
+from phasegate.core.machine.feature_state import Feature
+from phasegate.core.plan.work_package import PackageState
+from phasegate.core.workflow.phase_transitions import Workflow
 from phasegate.engine.views.follow import StreamEvent
-from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
+from phasegate.interfaces.cli.progress import (
+    ProgressPrinter,
+    print_warnings_with,
+    render_progress,
+)
+from phasegate.storage.rows import JobRow
 
 Captured = pytest.CaptureFixture[str]
 
@@ -81,3 +90,18 @@ def test_a_warning_is_printed_once_and_only_inside_the_block(capsys: Captured) -
     logger.warning("after")
     logging.getLogger("phasegate").removeHandler(silent)
     assert capsys.readouterr().err == "note: careful\nnote: slow\n"
+
+
+def test_a_package_whose_reviewer_runs_is_counted_as_in_review() -> None:
+    now = datetime.now(UTC)
+    feature = Feature(
+        workflow=Workflow(feature="001-a", type="quick", phases=("06-implementation",)),
+        plan=(),
+        base="main",
+        packages={"WP01": PackageState.DOING, "WP02": PackageState.DOING},
+    )
+    jobs = [
+        JobRow("001-a", name, name, role, 1, "claude", now.isoformat())
+        for name, role in (("WP01", "review"), ("WP02", "implement"))
+    ]
+    assert "  packages: DOING 1  FOR_REVIEW 1" in [*render_progress(feature, jobs, {}, now)]
