@@ -210,6 +210,7 @@ TASKS = """\
   - File: hello.md
   - Spec: FR-BYE-003
   - Do: say hello.
+  - Depends: 2.1, 2.2
 """
 THREE = "# Feature: say bye\n\n" + "".join(
     f'<!-- sk:fr id="FR-BYE-00{number}" priority="high" -->\n- {text}\n<!-- /sk:fr -->\n\n'
