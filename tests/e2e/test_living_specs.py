@@ -672,3 +672,22 @@ def test_features_of_agileplus_are_read_where_a_repository_has_only_those(tmp_pa
     assert made.call("spec", "check", "agileplus-specs/001-a").code == 0
     (made.root / "kitty-specs").mkdir()
     assert made.call("trace", "--feature", "001-a").code == 2, "control"
+
+
+def test_work_that_an_amendment_interrupts_is_handed_on(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    documents = (document("proposal.md"), document("spec.md", THREE), document("tasks.md", TASKS))
+    unfinished = (file("docs.md", "Call bye.\n"), {"result": "blocked"})
+    made.play(
+        turn("plan", *documents, PASS),
+        BUILDS,
+        turn("implement", *unfinished, package="WP02"),
+        builds("WP04", file("docs.md", "Call bye, in two words.\n")),
+        *smooth(PHASES),
+    )
+    assert made.call("run", "quick", DESCRIPTION).code != 0
+    assert made.call("amend", "FR-BYE-002", "It is described in two words", "--yes").code == 0
+    made.call("run")
+    prompt = next(made.prompt(job.id) for job in made.jobs() if job.wp == "WP04")
+    assert "earlier-work.diff" in prompt
+    assert "+Call bye.\n" in prompt
