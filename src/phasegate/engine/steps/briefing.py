@@ -31,6 +31,7 @@ from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.step import AgentRequest, StepContext
 from phasegate.engine.journal.artifacts import StoredArtifact, make_artifact_pieces
 from phasegate.engine.project.agents import NamedAgent
+from phasegate.engine.project.checkout_diff import diff_checkouts
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.context_documents import (
@@ -62,7 +63,6 @@ from phasegate.engine.steps.prompt_selection import (
 )
 from phasegate.engine.steps.validate_package import select_latest_claims
 from phasegate.engine.steps.workplace import PackageWorkspace
-from phasegate.engine.views.refused import diff_checkouts
 from phasegate.errors import PhasegateError
 from phasegate.prompts.shipped_texts import render_instructions, render_note
 from phasegate.workspace.checkout.checkout import Assignment
