@@ -288,6 +288,7 @@ def test_the_work_of_a_package_that_an_amendment_replaces_is_handed_on(tmp_path:
     assert made.call("run").code == 0
     shown = made.call("status").stdout
     assert "REPLACED 1" in shown
+    assert "tasks: 3 of 3 completed" in shown
     assert "FOR_REVIEW 0" in shown
     assert "BLOCKED 0" in shown
     assert "WP02  REPLACED" in made.call("show", "WP02").stdout
