@@ -210,6 +210,7 @@ TASKS = """\
   - File: hello.md
   - Spec: FR-BYE-003
   - Do: say hello.
+  - Depends: 2.1, 2.2
 """
 THREE = "# Feature: say bye\n\n" + "".join(
     f'<!-- sk:fr id="FR-BYE-00{number}" priority="high" -->\n- {text}\n<!-- /sk:fr -->\n\n'
@@ -287,6 +288,7 @@ def test_the_work_of_a_package_that_an_amendment_replaces_is_handed_on(tmp_path:
     assert made.call("run").code == 0
     shown = made.call("status").stdout
     assert "REPLACED 1" in shown
+    assert "tasks: 3 of 3 completed" in shown
     assert "FOR_REVIEW 0" in shown
     assert "BLOCKED 0" in shown
     assert "WP02  REPLACED" in made.call("show", "WP02").stdout
@@ -671,3 +673,22 @@ def test_features_of_agileplus_are_read_where_a_repository_has_only_those(tmp_pa
     assert made.call("spec", "check", "agileplus-specs/001-a").code == 0
     (made.root / "kitty-specs").mkdir()
     assert made.call("trace", "--feature", "001-a").code == 2, "control"
+
+
+def test_work_that_an_amendment_interrupts_is_handed_on(tmp_path: Path) -> None:
+    made = make_feature_project(tmp_path)
+    documents = (document("proposal.md"), document("spec.md", THREE), document("tasks.md", TASKS))
+    unfinished = (file("docs.md", "Call bye.\n"), {"result": "blocked"})
+    made.play(
+        turn("plan", *documents, PASS),
+        BUILDS,
+        turn("implement", *unfinished, package="WP02"),
+        builds("WP04", file("docs.md", "Call bye, in two words.\n")),
+        *smooth(PHASES),
+    )
+    assert made.call("run", "quick", DESCRIPTION).code != 0
+    assert made.call("amend", "FR-BYE-002", "It is described in two words", "--yes").code == 0
+    made.call("run")
+    prompt = next(made.prompt(job.id) for job in made.jobs() if job.wp == "WP04")
+    assert "earlier-work.diff" in prompt
+    assert "+Call bye.\n" in prompt

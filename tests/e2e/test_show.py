@@ -140,6 +140,9 @@ def test_a_refused_change_is_shown_and_once_allowed_the_run_continues_without_a_
     merged = run.git("log", "-1", "--format=%B")
     assert "stray.py was added to the scope by" in merged
     assert "checked again" not in merged  # the user did not say that
+    report = json.loads(run.command("report", "001-say-bye", "--json").stdout)
+    allowed = [one["said"] for one in report["orders"] if one["order"] == "ScopeAllowed"]
+    assert allowed == ["WP01: stray.py: it belongs"]
 
 
 def test_a_feature_that_a_process_works_on_is_not_shown_as_stopped(tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ def add_reporter(
         )
         # Node before 20 refuses these options in the variable
         probe = f"NODE_OPTIONS='{options}' node -e 0 2>/dev/null && export NODE_OPTIONS='{options}'"
-        return ReporterSetup(f"{probe}; {line}", env)
+        # The first line is what users are shown
+        shown = line.partition("\n")[0]
+        return ReporterSetup(f"# {shown}\n{probe}; {line}", env)
 
     return None
 

@@ -10,6 +10,7 @@ from phasegate.agents.port import EMPTY_SCOPE
 from phasegate.core.answer.prose import cut_markers
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_state import PackageRun
+from phasegate.core.paths.glob import compile_any
 from phasegate.core.paths.scope import Scope
 from phasegate.core.plan.acceptance import (
     ACCEPTANCE_FOLDER,
@@ -30,6 +31,7 @@ from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.step import AgentRequest, StepContext
 from phasegate.engine.journal.artifacts import StoredArtifact, make_artifact_pieces
 from phasegate.engine.project.agents import NamedAgent
+from phasegate.engine.project.checkout_diff import diff_checkouts
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.context_documents import (
@@ -61,6 +63,7 @@ from phasegate.engine.steps.prompt_selection import (
 )
 from phasegate.engine.steps.validate_package import select_latest_claims
 from phasegate.engine.steps.workplace import PackageWorkspace
+from phasegate.errors import PhasegateError
 from phasegate.prompts.shipped_texts import render_instructions, render_note
 from phasegate.workspace.checkout.checkout import Assignment
 from phasegate.workspace.checkout.removal import place_file, place_folder
@@ -369,23 +372,36 @@ def _earlier_work_piece(
     package = workspace.package
     repository = workspace.project.repository
     names = [f"WP{number:02}" for number in range(1, package.sequence)]
-    replaced = [
-        Assignment(package.feature_slug, name).branch
-        for name in names
-        if name not in context.package_documents
-    ]
+    replaced = [name for name in names if name not in context.package_documents]
+    branches = [Assignment(package.feature_slug, name).branch for name in replaced]
     base = workspace.base_commit()
     diffs = []
-    for tip in workspace.project.refs.fetch(*replaced).values():
+    for tip in workspace.project.refs.fetch(*branches).values():
         start = find_merge_base(repository, base, tip)
         if start:
             diffs.append(diff_commits(repository, start, tip, package.file_scope))
+
+    if not any(diffs):
+        # The amendment came before the work was collected
+        diffs = [*_diff_uncollected_work(workspace, replaced)]
 
     if any(diffs):
         piece = ContextPiece(PieceKind.REVISED, EARLIER_WORK_NAME, "".join(diffs))
         limited = limit_piece(piece, need.max_characters("diff"))
         if limited is not None:
             yield limited
+
+
+def _diff_uncollected_work(workspace: PackageWorkspace, names: Iterable[str]) -> Iterator[str]:
+    """Yield the changes to this package's files in the checkouts of replaced packages."""
+    scope = compile_any(workspace.package.file_scope)
+    for name in names:
+        try:
+            diffs = diff_checkouts(workspace.project, workspace.package.feature_slug, name)
+        except PhasegateError:
+            # The checkout was removed or replaced
+            continue
+        yield from (diff for path, diff in diffs.items() if scope.match(path))
 
 
 def _recheck_pieces(

@@ -126,7 +126,14 @@ class PackagePlanner(NamedTuple):
             elif any(old[0] == content[0] for old, _ in old_contents):
                 amended.add(names[name])
 
-        new = [_renumber(one, names) for name, one in planned.items() if names[name] not in kept]
+        renumbered = [_renumber(one, names) for one in planned.values()]
+        # A kept package waits for what replaces its dependency
+        new = [
+            one
+            for one in renumbered
+            if one.work_package_id not in kept
+            or {*one.dependencies} != {*existing[one.work_package_id].package.dependencies}
+        ]
         # The text of a requirement decides which of the existing files change
         new = [_allow_unchanged(one) if one.work_package_id in amended else one for one in new]
         return {**kept, **(self._write_documents(new, texts) if new else {})}

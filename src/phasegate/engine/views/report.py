@@ -7,6 +7,7 @@ from typing import NamedTuple
 from phasegate.core.machine.feature_events import CompletionRequested
 from phasegate.core.plan.trace import RequirementTrace
 from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.engine.journal.entries import SCOPE_ALLOWED, ScopeException
 from phasegate.engine.journal.questions import AgentQuestion, read_questions
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.audit import AuditReport, verify_audit_trail
@@ -16,9 +17,10 @@ from phasegate.engine.views.overview import JobRow, PackageCard, StoreReader
 from phasegate.engine.views.package import planned_cards
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
+from phasegate.typed import read_json
 
 # Fields of orders that contain the user's text
-_TEXT_FIELDS = ("description", "how", "why", "reason")
+_TEXT_FIELDS = ("description", "how", "why", "reason", "text")
 
 
 class RecordedOrder(NamedTuple):
@@ -65,6 +67,21 @@ def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
         if isinstance(by := getattr(event.event, "by", None), OrderOrigin) and by.person
     ]
 
+    # Not an event of the feature: the exception counts in the next step of its package
+    for recorded in reader.events(slug):
+        if recorded.kind == SCOPE_ALLOWED:
+            allowed = read_json(recorded.payload, ScopeException)
+            orders.append(
+                RecordedOrder(
+                    ts=recorded.ts,
+                    order="ScopeAllowed",
+                    said=f"{allowed.package}: {allowed.path}: {allowed.reason}",
+                    person=allowed.by.person,
+                    door=allowed.by.door,
+                    agent=allowed.by.agent,
+                )
+            )
+
     try:
         requirements = trace_feature(project, slug).requirements
         untraced = ""
@@ -75,7 +92,7 @@ def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
     return ReportView(
         view=view,
         packages=planned_cards(reader, slug),
-        orders=tuple(orders),
+        orders=tuple(sorted(orders, key=lambda order: order.ts)),
         questions=read_questions(reader, slug),
         jobs=tuple(reader.jobs(slug)),
         requirements=requirements,

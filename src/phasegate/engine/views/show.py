@@ -16,6 +16,7 @@ from phasegate.core.text.finding import suggest_closest
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.workflow_phases import is_phase_named
 from phasegate.engine.journal.package import read_start_commits
+from phasegate.engine.project.checkout_diff import diff_checkouts
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.feature import PhaseView, feature_view
 from phasegate.engine.views.follow import JournalFollower
@@ -23,7 +24,7 @@ from phasegate.engine.views.job import JobView, job_view, read_evidence
 from phasegate.engine.views.job_log import WaitCallback, read_log_lines, read_log_text
 from phasegate.engine.views.overview import PackageCard
 from phasegate.engine.views.package import planned_cards, with_rounds
-from phasegate.engine.views.refused import diff_checkouts, read_refused_changes
+from phasegate.engine.views.refused import read_refused_changes
 from phasegate.engine.views.strength import read_strength
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader

@@ -393,7 +393,8 @@ def _overview_lines(
     rows = [*map(_escape_card, first.packages)]
     board = _package_board_lines(rows, page, in_workflow, _option_suffix(overview, first.feature))
     yield from ("", style(escape_unprintable(first.feature), "bold"), *board)
-    if summary := summarize_tasks({row.id: row.tasks for row in rows}):
+    current = {row.id: row.tasks for row in rows if row.state != "REPLACED"}
+    if summary := summarize_tasks(current):
         yield from ("", summary)
 
     if further:
