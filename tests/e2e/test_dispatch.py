@@ -546,6 +546,11 @@ def test_major_issues_block_and_the_findings_are_kept(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     project.play(implements(FORM), turn("review", {"print": FINDING}, {"verdict": "MAJOR_ISSUES"}))
     assert "MAJOR_ISSUES" in blocked(project)[0]
+    # The finding itself and a command with the name of the package, in every list
+    for told in (project.command("status"), project.command("show", "WP01")):
+        assert FINDING in told.stdout
+        assert "(phasegate show WP01 --answer)" in told.stdout
+    assert "actor  MAJOR_ISSUES" in project.command("status", "WP01").stdout
     project.play(turn("implement", SUCCESS), approves())
     assert project.dispatch().state is PackageState.DONE
     assert FINDING in project.prompt(project.jobs()[2].id)
