@@ -17,6 +17,11 @@ from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.spending import Spending, format_spending
 from phasegate.engine.journal.package import read_planned_packages
+from phasegate.engine.journal.questions import (
+    AgentQuestion,
+    list_answer_commands,
+    read_open_questions,
+)
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.check_lines import (
     CheckLine,
@@ -105,6 +110,8 @@ class DecisionGrounds(NamedTuple):
     agent_runs: int
     # What each allowed order does
     effects: dict[str, str]
+    # Questions of agents that are not answered
+    questions: tuple[AgentQuestion, ...] = ()
     # Checks of the whole change, if they ran
     whole: tuple[CheckLine, ...] = ()
     # Changes, tests, requirements and cost, in one line each; only before a merge
@@ -117,7 +124,7 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     events = [*follower.read_events()]
     feature = follower.feature
     if feature is None:
-        raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+        raise ConfigError(f"no workflow was started for {slug}", "phasegate status --all")
 
     now = feature_status_view(feature)
     kind = next((order for order in ("complete", "resolve", "run") if order in now.orders), "")
@@ -153,6 +160,7 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
         spent=reader.total_spent(slug),
         agent_runs=len(reader.jobs(slug)),
         effects=effects,
+        questions=read_open_questions(reader, slug) if feature.workflow.is_active else (),
     )
     if kind != "complete":
         return grounds
@@ -269,7 +277,7 @@ def read_feature_diff(project: Project, reader: StoreReader, slug: str, path: st
     follower = JournalFollower(reader, slug, after=0)
     events = [*follower.read_events()]
     if follower.feature is None:
-        raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+        raise ConfigError(f"no workflow was started for {slug}", "phasegate status --all")
 
     ends = _find_change_ends(project, slug, follower.feature.base, events)
     if ends is None:
@@ -336,6 +344,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
 
     yield ""
     yield from _render_section("In short", [*grounds.summary])
+    yield from _render_section("Open questions", _render_questions(grounds))
     yield from _render_section("Refused changes", _render_refused(grounds))
     yield from _render_section("Findings", _render_findings(grounds))
     yield from _render_section("Weakest evidence", _render_doubts(grounds))
@@ -354,6 +363,15 @@ def _render_effects(grounds: DecisionGrounds) -> Iterator[str]:
     for name in names:
         command = f"phasegate {name}{placeholders.get(name, '')}"
         yield f"{command}: {grounds.effects[name]}"
+
+
+def _render_questions(grounds: DecisionGrounds) -> Iterator[str]:
+    """Yield the open questions, each with the commands that answer it."""
+    for one in grounds.questions:
+        yield one.text
+        yield from (
+            f"  {command}" for command in list_answer_commands(one.id, one.options, one.feature)
+        )
 
 
 def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
@@ -393,7 +411,9 @@ def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
     if hidden:
         shown.append(f"and {hidden} more")
     if grounds.documents:
-        shown.append(f"and {grounds.documents} documents of the feature")
+        shown.append(f"and {pluralize(grounds.documents, 'document')} of the feature")
+    if shown:
+        shown.append(f"every change: phasegate show {grounds.feature} --diff")
     title = f"Changes ({pluralize(len(grounds.files), 'file')}, +{added} -{deleted})"
     yield from _render_section(title, shown or ["none yet"])
 
