@@ -406,7 +406,7 @@ def _show_feature(board: Board, request: Request) -> Response:
         def build_context() -> dict[str, object]:
             view = feature_view(reader, slug, with_lines=True)
             if view is None:
-                raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+                raise ConfigError(f"no workflow was started for {slug}", "phasegate status --all")
             is_working = view.card.worker is not None
             grounds = None
             seen: dict[str, str] = {}
