@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from phasegate.core.text.wording import pluralize
+
 # A check: `- test: passed - 3 tests ran and passed`
 _CHECK_LINE = re.compile(r"- ([a-z -]+): (passed|failed|not asked for|[a-z ]+?) - (.*)")
 # A note: `  - 2 passed, 0 failed, 0 skipped; before the work: 1 passed, 0 failed, 0 skipped`
@@ -55,7 +57,7 @@ def summarize_checks(checks: Iterable[CheckLine]) -> Iterator[str]:
 
     passed = [check.name for check in checks if check.outcome == "passed"]
     if passed:
-        yield f"{len(passed)} checks passed: {', '.join(passed)}"
+        yield f"{pluralize(len(passed), 'check')} passed: {', '.join(passed)}"
 
 
 def find_test_check(checks: Iterable[CheckLine]) -> CheckLine | None:
