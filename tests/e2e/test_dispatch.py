@@ -11,6 +11,7 @@ import pytest
 
 from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
+from support.board_client import BoardClient
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -550,6 +551,11 @@ def test_major_issues_block_and_the_findings_are_kept(tmp_path: Path) -> None:
     for told in (project.command("status"), project.command("show", "WP01")):
         assert FINDING in told.stdout
         assert "(phasegate show WP01 --answer)" in told.stdout
+    with BoardClient(project.root) as board:
+        page = board.get(f"/at/repo/feature/{SLUG}/WP01").text
+        assert (FINDING in page, "Allow this path" in page) == (True, False), "nothing was refused"
+        unknown = board.get("/at/repo/nowhere")
+        assert (unknown.status, "All features" in unknown.text) == (404, True), "inside the frame"
     assert "actor  MAJOR_ISSUES" in project.command("status", "WP01").stdout
     project.play(turn("implement", SUCCESS), approves())
     assert project.dispatch().state is PackageState.DONE

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_events import Reviewed, first_finding
@@ -79,6 +80,8 @@ class PackageGrounds(NamedTuple):
     checks: tuple[CheckLine, ...]
     # What the measurement of the tests leaves open, the worst first
     doubts: tuple[str, ...] = ()
+    # Of the reviewer that blocked it
+    findings: str = ""
 
 
 class DecisionGrounds(NamedTuple):
@@ -296,21 +299,22 @@ def _package_grounds(
     project: Project, reader: StoreReader, slug: str, events: list[StreamEvent]
 ) -> Iterator[PackageGrounds]:
     """Yield state, verdict and test findings of each package."""
-    verdicts = {
-        event.package: str(event.event.verdict)
-        for event in events
-        if isinstance(event.event, Reviewed)
-    }
+    reviews = {event.package: event.event for event in events if isinstance(event.event, Reviewed)}
     for card in package_cards(reader, slug):
         strength = read_strength(project, reader, slug, card.id)
+        review = reviews.get(card.id)
+        findings = ""
+        if card.state == "BLOCKED" and review is not None and review.verdict is not Verdict.PASS:
+            findings = review.findings
         yield PackageGrounds(
             id=card.id,
             title=card.title,
             state=card.state,
-            verdict=verdicts.get(card.id, ""),
+            verdict=str(review.verdict) if review else "",
             rounds=card.round,
             checks=_package_checks(project, reader, card),
             doubts=tuple(list_doubts(strength)) if strength else (),
+            findings=findings,
         )
 
 
@@ -375,10 +379,14 @@ def _render_questions(grounds: DecisionGrounds) -> Iterator[str]:
 
 
 def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
-    """Yield the findings unless the reason has all of them."""
+    """Yield the findings unless the reason has all of them, and those of blocked packages."""
     lines = [line for line in grounds.findings.splitlines() if line.strip()]
     if len(lines) > 1:
         yield from lines[:MAX_SHOWN_FILES]
+    for package in grounds.packages:
+        if package.findings:
+            found = package.findings.splitlines()[:MAX_SHOWN_FILES]
+            yield from (f"{package.id}: {line}" for line in found if line.strip())
 
 
 def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
