@@ -11,6 +11,7 @@ import pytest
 
 from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
+from support.board_client import BoardClient
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -546,6 +547,16 @@ def test_major_issues_block_and_the_findings_are_kept(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     project.play(implements(FORM), turn("review", {"print": FINDING}, {"verdict": "MAJOR_ISSUES"}))
     assert "MAJOR_ISSUES" in blocked(project)[0]
+    # The finding itself and a command with the name of the package, in every list
+    for told in (project.command("status"), project.command("show", "WP01")):
+        assert FINDING in told.stdout
+        assert "(phasegate show WP01 --answer)" in told.stdout
+    with BoardClient(project.root) as board:
+        page = board.get(f"/at/repo/feature/{SLUG}/WP01").text
+        assert (FINDING in page, "Allow this path" in page) == (True, False), "nothing was refused"
+        unknown = board.get("/at/repo/nowhere")
+        assert (unknown.status, "All features" in unknown.text) == (404, True), "inside the frame"
+    assert "actor  MAJOR_ISSUES" in project.command("status", "WP01").stdout
     project.play(turn("implement", SUCCESS), approves())
     assert project.dispatch().state is PackageState.DONE
     assert FINDING in project.prompt(project.jobs()[2].id)

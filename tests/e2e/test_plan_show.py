@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> DispatchProject:
 def test_overlaps_are_told_when_a_plan_is_loaded(project: DispatchProject) -> None:
     done = project.command("plan", "load", f"kitty-specs/{SLUG}")
     assert done.code == 0
-    assert "scopes overlap, so these run one by one: WP01 and WP02\n" in done.stderr
+    assert "the second of each pair waits for the first: WP01 and WP02\n" in done.stderr
     assert json.loads(project.command("plan", "load", f"kitty-specs/{SLUG}", "--json").stdout) == [
         "WP01",
         "WP02",

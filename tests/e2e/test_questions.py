@@ -90,6 +90,7 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
     said = run.command("status").stdout
     assert f'phasegate answer {one["question"]} "bye" --feature {SLUG}' in said
     assert f'or: phasegate answer {one["question"]} "so long"' in said
+    assert f'  phasegate answer {one["question"]} "so long"' in run.command("show").stdout
     pasted = run.command("answer", one["question"], "bye | so long")
     assert (pasted.code, "is not among the options" in pasted.stderr) == (2, True)
     with BoardClient(run.root) as board:

@@ -31,8 +31,10 @@ def test_a_package_is_shown_with_its_jobs_and_each_of_its_parts(carried: Feature
     whole = carried.command("show", "WP01")
     assert whole.code == 0
     builder, reviewer = (job for job in carried.jobs() if job.wp == "WP01")
-    for words in ("WP01  DONE", f"job {builder.id[:8]}", f"job {reviewer.id[:8]}", "--diff"):
+    for words in ("WP01  DONE", f"job {builder.id[:8]}", f"job {reviewer.id[:8]}"):
         assert words in whole.stdout
+    more = whole.stdout.partition("more: phasegate ")[2].partition("\n")[0]
+    assert carried.command(*more.split()).code == 0, "it can be pasted"
     diff = carried.command("show", "WP01", "--diff").stdout
     assert "+++ b/bye.py" in diff
     assert "docs.md" not in diff
@@ -99,6 +101,13 @@ def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeaturePro
         assert section in shown
     named = carried.command("show", "001").stdout
     assert named.partition("  request:")[2] == shown.partition("  request:")[2], "but for its age"
+    pasted = shown.partition("every change: phasegate ")[2].partition("\n")[0]
+    for words in (pasted.split(), ["show", "--diff"]):
+        diff = carried.command(*words).stdout
+        assert "+++ b/bye.py" in diff
+        assert "+++ b/docs.md" in diff
+    of_one_agent = carried.command("show", "--answer")
+    assert (of_one_agent.code, "--answer needs a package" in of_one_agent.stderr) == (2, True)
     grounds = json.loads(carried.command("show", "--json").stdout)
     assert {"complete", "back", "cancel"} <= set(grounds["effects"])
 

@@ -89,6 +89,8 @@ def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
     assert (
         "what is the average of no prices?" in stopped.stdout
     )  # a person is shown what to decide on
+    for command in ("phasegate show 1", "phasegate show 01-requirements --evidence"):
+        assert "spec.md: what is the average of no prices?" in shell(command, root, env).stdout
     for command in ("phasegate status", 'phasegate resolve "No prices: raise a ValueError"'):
         assert shell(command, root, env) == Done(0, shown(command), "")
     went_on = shell("phasegate run", root, env)

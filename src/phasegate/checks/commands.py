@@ -52,6 +52,7 @@ from phasegate.core.detection.model import describe_command
 from phasegate.core.machine.retry import Fault, classify_failure
 from phasegate.core.test_strength.model import FlakyTest, TestOutcome
 from phasegate.core.text.escapes import sanitize_for_terminal
+from phasegate.core.text.wording import pluralize
 
 _EXIT_NOT_EXECUTABLE = 126
 _EXIT_NOT_FOUND = 127
@@ -677,7 +678,7 @@ def excuse_old_failures(
     return replace(
         check,
         outcome=CheckOutcome.PASSED,
-        summary=f"{tests.passed} tests passed; {tests.failed} fail as before",
+        summary=f"{pluralize(tests.passed, 'test')} passed; {tests.failed} failed, as before",
         remedy="",
         notes=(*check.notes, note),
     )

@@ -30,6 +30,7 @@ from phasegate.checks.setup import SetupCacheSlot
 from phasegate.checks.snapshot import TreeSnapshot, find_changed_files, take_snapshot
 from phasegate.core.detection.dependency_rules import RuleViolation
 from phasegate.core.plan.commits import Commit, find_unlabelled_commits
+from phasegate.core.text.wording import pluralize
 
 RULES_CHECK = "governance"
 _PROOF_CHECKS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
@@ -146,7 +147,9 @@ def _check_changes(work: HarvestedWork) -> CheckResult:
         )
 
     return passed_check(
-        "changes", f"{len(work.changed_paths)} files changed", [format_names(work.changed_paths)]
+        "changes",
+        f"{pluralize(len(work.changed_paths), 'file')} changed",
+        [format_names(work.changed_paths)],
     )
 
 

@@ -404,7 +404,9 @@ def worker_line(worker: Worker) -> str:
     # A worker on another machine has no local pid
     if not worker.pid:
         return escape_unprintable(f"worker {worker.command}, last seen {worker.since}")
-    since = worker.since if worker.since.endswith(" ago") else f"since {worker.since}"
+    since = f"since {worker.since}"
+    if worker.since.endswith(" ago"):
+        since = f"started {worker.since}"
     return escape_unprintable(f"process {worker.pid} ({worker.command}) {since}")
 
 

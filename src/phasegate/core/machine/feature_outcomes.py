@@ -38,8 +38,8 @@ _ENDED_STATES = (PackageState.DONE, PackageState.BLOCKED)
 # The other states are of unfinished packages
 _PACKAGE_RESULTS = {PackageState.DONE: True, PackageState.BLOCKED: False}
 _RETRY_HINT = (
-    "then fix the documents or the check on the feature's branch, or add instructions: "
-    "resolve, and run again"
+    "then fix the documents or the check on the feature's branch, "
+    'or add instructions: phasegate resolve "what to do"'
 )
 _NO_PACKAGES_HINT = (
     "this workflow has no work packages: change the feature's branch yourself, then resolve"
@@ -312,7 +312,7 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
     if not event.results and not feature.attested:
         remedy = (
             f'set commands = ["..."] in [phases."{feature.phase.key}"] of phasegate.toml, '
-            "or describe how it was checked: resolve"
+            'or describe how it was checked: phasegate resolve "how"'
         )
         blocked = _block(feature, f"{feature.phase.key} has no command to run", remedy)
         return replace_fields(blocked, awaits_attestation=True)
@@ -358,12 +358,15 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
         part for part in (event.findings, _select_objections(feature), *result.reasons) if part
     )
     if workflow.stage is not Stage.GATE_PASSED:
-        reason = _add_finding(feature, event, workflow.reason)
+        parts = (workflow.reason, find_gate_finding(feature, event))
+        reason = "; ".join(part for part in parts if part)
         workflow = msgspec.structs.replace(workflow, reason=reason)
 
     remedy = ""
     if workflow.stage is Stage.BLOCKED:
-        remedy = "decide on the findings, then resolve"
+        remedy = (
+            f"decide on the findings (phasegate show {feature.phase.key} --evidence), then resolve"
+        )
 
     if (
         workflow.stage is Stage.GATE_FAILED
@@ -374,10 +377,7 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
             "the gate failed in exactly the same way as in the previous round: "
             f"{first_line(findings)}"
         )
-        remedy = (
-            f"see what was tried (phasegate show {feature.phase.key} --answer, --evidence), "
-            f"{_RETRY_HINT}"
-        )
+        remedy = f"see what was tried (phasegate show {feature.phase.key} --answer), {_RETRY_HINT}"
         workflow = _expect_workflow(phase_transitions.escalate(workflow, reason))
 
     is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.user_notes_index
@@ -448,12 +448,12 @@ def _select_objections(feature: Feature) -> str:
     return feature.report
 
 
-def _add_finding(feature: Feature, event: events.GateChecked, reason: str) -> str:
-    """Add the first finding to the reason of a failed gate: of our checks, else of the critic."""
+def find_gate_finding(feature: Feature, event: events.GateChecked) -> str:
+    """Return the first finding for a failed gate: of our checks, else of the critic."""
     findings = event.findings
     if not findings and feature.verdict is not Verdict.PASS:
         findings = feature.report
-    return "; ".join(text for text in (reason, first_finding(findings)) if text)
+    return first_finding(findings)
 
 
 def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResult:

@@ -39,7 +39,8 @@ from phasegate.core.plan.work_package import PackageState
 
 _UNANSWERED = "the review passed without an answer to"
 _RETRY_HINT = (
-    "then fix the package, its plan or the check, or add instructions: resolve, and dispatch again"
+    "then fix the package, its plan or the check, "
+    'or add instructions: phasegate resolve "what to do"'
 )
 
 
@@ -151,7 +152,7 @@ def _next_round(run: PackageRun, findings: str, failure_key: str = "") -> Packag
         return _block(
             run,
             f"the round failed in exactly the same way as the one before: {first_line(findings)}",
-            f"see what was tried (phasegate show WPnn --diff, --evidence, --answer), {_RETRY_HINT}",
+            f"see what was tried (phasegate show WPnn --evidence), {_RETRY_HINT}",
         )
 
     previous = replace(run.previous, commit=run.commit, failure_key=failure_key)
@@ -485,10 +486,11 @@ def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
     if reviewed.verdict is Verdict.NEEDS_CHANGES:
         return _next_round(run, reviewed.findings, reviewed.alike)
 
+    reason = f"the reviewer's verdict is {reviewed.verdict}"
     return _block(
         replace(run, findings=reviewed.findings),
-        f"the reviewer's verdict is {reviewed.verdict}",
-        "read the findings, and decide",
+        "; ".join(text for text in (reason, events.first_finding(reviewed.findings)) if text),
+        "decide on the findings (phasegate show WPnn --answer), then resolve",
     )
 
 

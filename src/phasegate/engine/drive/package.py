@@ -32,6 +32,7 @@ from phasegate.engine.journal.package import (
     PackageUnit,
     PlannedPackage,
     find_package_phase,
+    name_package,
     refuse_if_not_ready,
     was_path_allowed,
 )
@@ -243,7 +244,7 @@ def _make_report(planned: PlannedPackage, run: PackageRun) -> PackageReport:
         branch=package.branch,
         commit=run.commit,
         reason=run.blocker.reason,
-        remediation=run.blocker.remediation,
+        remediation=name_package(run.blocker.remediation, package.work_package_id),
         pr_url=run.pull_request.published.url if run.pull_request.published else "",
     )
 

@@ -208,7 +208,8 @@ class FeatureCodeTransfer:
             return GivenAway(f"another worker has claimed {self._slug}")
         return StateConflict(
             f"feat/{self._slug} cannot be updated on the remote: {output}",
-            "if another user moved it, move it back, then run again",
+            "if another user moved it, move it back, "
+            f"then: phasegate run --feature {self._slug} --fleet",
         )
 
     def _kept_checkouts(self) -> Iterator[tuple[str, CheckoutSnapshot]]:
@@ -301,7 +302,8 @@ class FeatureCodeTransfer:
         if local is not None and not is_ancestor(self._repository, local, remote):
             raise StateConflict(
                 f"{branch} has diverged from the remote",
-                "reset one of them, then run again",
+                f"to use the remote's: git branch --delete --force {branch}, "
+                f"then: phasegate run --feature {self._slug} --fleet",
             )
 
         move_branch(self._repository, branch, local, remote)

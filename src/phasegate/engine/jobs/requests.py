@@ -128,7 +128,9 @@ class _FeatureRequests:
     def show_status(self, request: StatusRequest) -> SpoolAnswer:
         if request.package:
             cards = find_package_cards(self._reader, request.package, self._feature)
-            return _make_answer(cards, render_packages(cards).removesuffix("\n"), request.as_json)
+            return _make_answer(
+                cards, render_packages(cards, {}).removesuffix("\n"), request.as_json
+            )
 
         overview = _hide_other_features(
             build_overview(self._reader, str(self._project.root), self._feature), self._feature

@@ -12,6 +12,7 @@ from phasegate.engine.journal.questions import (
     QUESTION_ANSWERED,
     QUESTION_ASKED,
     AgentQuestion,
+    list_answer_commands,
     read_open_questions,
     read_questions,
 )
@@ -120,10 +121,12 @@ def answer_question(
             )
 
         if question.options and text not in question.options and not allow_other:
-            choices = " or ".join(f'"{option}"' for option in question.options)
+            choices = ", or: ".join(
+                list_answer_commands(question.id, question.options, question.feature)
+            )
             raise ConfigError(
                 f"{text!r} is not among the options of {question.id}",
-                f"answer {choices}, or with --other in your own words",
+                f"{choices}, or with --other in your own words",
             )
 
         event = NewEvent(QUESTION_ANSWERED, msgspec.json.encode(GivenAnswer(question.id, text, by)))

@@ -10,8 +10,9 @@ from phasegate.core.machine.feature_machine import (
     decide_feature_actions,
     fold_feature_events,
 )
-from phasegate.core.machine.feature_outcomes import evaluate_phase_gate
+from phasegate.core.machine.feature_outcomes import evaluate_phase_gate, find_gate_finding
 from phasegate.core.machine.feature_state import Feature, Step
+from phasegate.core.workflow.gate import GateOutcome
 from phasegate.core.workflow.phase_transitions import Stage, Workflow, build_state_view
 from phasegate.engine.journal.entries import FEATURE_STEP, encode_feature_step, read_feature_step
 from phasegate.engine.journal.unit_journal import DueStep, Transition, UnitJournal
@@ -150,14 +151,16 @@ def _make_gate_row(feature: Feature, event: GateChecked, number: int, ts: str) -
     """Create the row of a gate check from its event."""
     result = evaluate_phase_gate(feature, event)
     workflow = feature.workflow
-    reasons = "\n".join(result.reasons)
+    reasons = result.reasons
+    if result.outcome is not GateOutcome.PASSED:
+        reasons = (*reasons, find_gate_finding(feature, event))
     return GateRow(
         feature=workflow.feature,
         number=number,
         phase=workflow.phase,
         round=workflow.round,
         outcome=str(result.outcome),
-        reasons=reasons,
+        reasons="\n".join(filter(None, reasons)),
         at=ts,
     )
 

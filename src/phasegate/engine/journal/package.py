@@ -236,10 +236,15 @@ class PackageUnit:
             state=run.state,
             round=run.round,
             reason=run.blocker.reason if is_blocked else "",
-            remediation=run.blocker.remediation if is_blocked else "",
+            remediation=name_package(run.blocker.remediation, self.work) if is_blocked else "",
             since=ts,
             tasks=encode_task_statuses(self._tasks, dict(run.tasks)),
         )
+
+
+def name_package(remedy: str, package: str) -> str:
+    """Return a remedy with the name of its package, so that its commands can be pasted."""
+    return remedy.replace("WPnn", package)
 
 
 def _row_fields(run: PackageRun | None) -> tuple[object, ...]:

@@ -11,8 +11,14 @@ from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.text.light_json import parse_json
 from phasegate.storage.reader import StoreReader
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 QUESTION_ASKED = "question.asked"
 QUESTION_ANSWERED = "question.answered"
+# Characters that a shell interprets between double quotes
+_SHELL_CHARACTERS = frozenset('"$`\\!')
 
 
 class AgentQuestion(NamedTuple):
@@ -28,6 +34,19 @@ class AgentQuestion(NamedTuple):
     asked: str
     answer: str | None = None
     by: str = ""
+
+
+def quote_for_shell(text: str) -> str:
+    """Quote a text of an agent for a shell, so that a pasted command runs nothing of it."""
+    if _SHELL_CHARACTERS.isdisjoint(text):
+        return f'"{text}"'
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def list_answer_commands(id_: str, options: Sequence[str], feature: str) -> list[str]:
+    """Return the commands that answer a question, one for each option."""
+    answers = [quote_for_shell(option) for option in options] or ['"..."']
+    return [f"phasegate answer {id_} {answer} --feature {feature}" for answer in answers]
 
 
 def read_questions(reader: StoreReader, feature: str) -> tuple[AgentQuestion, ...]:

@@ -85,7 +85,8 @@ def harvest_package(
         remedy = (
             f"see it: phasegate show {name} --diff. Accept the work as it is: phasegate scope "
             f"allow {name} {paths} --reason 'the change needs it' {RUN_AFTERWARDS}. "
-            "Or tell the agent what to do instead: phasegate resolve 'what to do instead'"
+            'Or tell the agent what to do instead: phasegate resolve "what to do instead" '
+            f"{RUN_AFTERWARDS}"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")
         return StepResult((event,), trail_notes=notes.entries)
@@ -370,7 +371,7 @@ def _merge_branch(branch: FeatureBranch, source: str) -> None:
         if isinstance(merge, MergeConflict):
             raise StateConflict(
                 f"{source} and {target} changed the same files: {', '.join(merge.paths)}",
-                f"merge {source} into {target} manually, then run again",
+                f"git switch {target} && git merge {source}, then: phasegate run",
             )
 
         if isinstance(merge, AlreadyMerged):
@@ -378,4 +379,4 @@ def _merge_branch(branch: FeatureBranch, source: str) -> None:
         if project.refs.move(target, merge.target_commit, merge.commit):
             return
 
-    raise StateConflict(f"{target} was updated concurrently too often", "run again")
+    raise StateConflict(f"{target} was updated concurrently too often", "phasegate run")

@@ -234,7 +234,7 @@ class PullRequestSteps(ABC, Generic[E]):
 
         return ForgeProblem(
             "the forge reports an existing pull request but does not list it",
-            "check the forge, then resolve",
+            f"look for a pull request of {spec.branch} on the forge and close it, then resolve",
         )
 
     def _reply_to_remarks(self, pull: PullRequest) -> None:
@@ -339,7 +339,7 @@ class PullRequestSteps(ABC, Generic[E]):
         return self.hold(
             ForgeProblem(
                 f"the forge reports a merge as {commit[:12] or 'nothing'}, but {missing}",
-                "check the forge, then resolve",
+                f"see what was merged: {self.target.url}; then resolve",
             )
         )
 

@@ -64,13 +64,21 @@ def adopt_with_agent(
     current = read_capability(project, commit, capability)
     chosen, left = select_slice(code, current, _MAX_SLICE_CHARS)
     if not chosen:
-        raise ConfigError(f"every file of {folder} has requirements", "reword them as you like")
+        raise ConfigError(
+            f"every file of {folder} has requirements already",
+            f"edit {project.config.deliver.specs}/{capability}.md, or adopt another folder: "
+            "phasegate adopt FOLDER --agent NAME",
+        )
 
     package = WorkPackage(work_package_id="adopt", title="", feature_slug="adopt", file_scope=())
     plans = make_check_plans(project, package, commit, commit)
     command = plans[0].plan.commands.get(Purpose.TEST, "")
     if not command:
-        raise ConfigError("no test command is known", "phasegate discover, or [checks] sets it")
+        raise ConfigError(
+            "no test command is known",
+            'let an agent find it: phasegate discover; or set test = "..." in [checks.NAME] '
+            "of phasegate.toml",
+        )
 
     tests = list_tests(project, commit)
     paths = list_blobs(project.repository, commit)

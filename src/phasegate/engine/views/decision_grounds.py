@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from phasegate.core.answer.prose import cut_result
+from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_events import PackageJobEnded, Reviewed, first_finding
@@ -21,6 +22,11 @@ from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.spending import Spending, format_spending
 from phasegate.engine.journal.entries import SCOPE_ALLOWED, ScopeException
 from phasegate.engine.journal.package import read_planned_packages
+from phasegate.engine.journal.questions import (
+    AgentQuestion,
+    list_answer_commands,
+    read_open_questions,
+)
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.check_lines import (
     CheckLine,
@@ -85,6 +91,8 @@ class PackageGrounds(NamedTuple):
     doubts: tuple[str, ...] = ()
     # Summary of the implementer of a blocked package, in its own words
     claimed: str = ""
+    # Of the reviewer that blocked it
+    findings: str = ""
 
 
 class DecisionGrounds(NamedTuple):
@@ -116,6 +124,8 @@ class DecisionGrounds(NamedTuple):
     agent_runs: int
     # What each allowed order does
     effects: dict[str, str]
+    # Questions of agents that are not answered
+    questions: tuple[AgentQuestion, ...] = ()
     # Checks of the whole change, if they ran
     whole: tuple[CheckLine, ...] = ()
     # Changes, tests, requirements and cost, in one line each; only before a merge
@@ -134,7 +144,7 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
     events = [*follower.read_events()]
     feature = follower.feature
     if feature is None:
-        raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+        raise ConfigError(f"no workflow was started for {slug}", "phasegate status --all")
 
     now = feature_status_view(feature)
     kind = next((order for order in ("complete", "resolve", "run") if order in now.orders), "")
@@ -181,6 +191,7 @@ def decision_grounds(project: Project, reader: StoreReader, slug: str) -> Decisi
         allowed=tuple(f"{one.package}: {one.describe()}" for one in exceptions),
         minor=list_minor_findings(reader, slug),
         prompt_tokens=_count_prompt_tokens(project, jobs),
+        questions=read_open_questions(reader, slug) if feature.workflow.is_active else (),
     )
     if kind != "complete":
         return grounds
@@ -316,7 +327,7 @@ def read_feature_diff(project: Project, reader: StoreReader, slug: str, path: st
     follower = JournalFollower(reader, slug, after=0)
     events = [*follower.read_events()]
     if follower.feature is None:
-        raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+        raise ConfigError(f"no workflow was started for {slug}", "phasegate status --all")
 
     ends = _find_change_ends(project, slug, follower.feature.base, events)
     if ends is None:
@@ -335,27 +346,28 @@ def _package_grounds(
     project: Project, reader: StoreReader, slug: str, events: list[StreamEvent]
 ) -> Iterator[PackageGrounds]:
     """Yield state, verdict and test findings of each package."""
-    verdicts = {
-        event.package: str(event.event.verdict)
-        for event in events
-        if isinstance(event.event, Reviewed)
-    }
     answers = {
         event.package: cut_result(event.event.answer)
         for event in events
         if isinstance(event.event, PackageJobEnded) and event.event.answer
     }
+    reviews = {event.package: event.event for event in events if isinstance(event.event, Reviewed)}
     for card in package_cards(reader, slug):
         strength = read_strength(project, reader, slug, card.id)
+        review = reviews.get(card.id)
+        findings = ""
+        if card.state == "BLOCKED" and review is not None and review.verdict is not Verdict.PASS:
+            findings = review.findings
         yield PackageGrounds(
             id=card.id,
             title=card.title,
             state=card.state,
-            verdict=verdicts.get(card.id, ""),
+            verdict=str(review.verdict) if review else "",
             rounds=card.round,
             checks=_package_checks(project, reader, card),
             doubts=tuple(list_doubts(strength)) if strength else (),
             claimed=answers.get(card.id, "") if card.state == "BLOCKED" else "",
+            findings=findings,
         )
 
 
@@ -389,6 +401,7 @@ def render_grounds(grounds: DecisionGrounds) -> Iterator[str]:
 
     yield ""
     yield from _render_section("In short", [*grounds.summary])
+    yield from _render_section("Open questions", _render_questions(grounds))
     yield from _render_section("Refused changes", _render_refused(grounds))
     yield from _render_section("The implementer says", _render_claims(grounds))
     yield from _render_section("Findings", _render_findings(grounds))
@@ -412,11 +425,24 @@ def _render_effects(grounds: DecisionGrounds) -> Iterator[str]:
         yield f"{command}: {grounds.effects[name]}"
 
 
+def _render_questions(grounds: DecisionGrounds) -> Iterator[str]:
+    """Yield the open questions, each with the commands that answer it."""
+    for one in grounds.questions:
+        yield one.text
+        yield from (
+            f"  {command}" for command in list_answer_commands(one.id, one.options, one.feature)
+        )
+
+
 def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
-    """Yield the findings unless the reason has all of them."""
+    """Yield the findings unless the reason has all of them, and those of blocked packages."""
     lines = [line for line in grounds.findings.splitlines() if line.strip()]
     if len(lines) > 1:
         yield from lines[:MAX_SHOWN_FILES]
+    for package in grounds.packages:
+        if package.findings:
+            found = package.findings.splitlines()[:MAX_SHOWN_FILES]
+            yield from (f"{package.id}: {line}" for line in found if line.strip())
 
 
 def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
@@ -456,6 +482,8 @@ def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
         shown.append(f"and {hidden} more")
     if grounds.documents:
         shown.append(f"and {pluralize(grounds.documents, 'document')} of the feature")
+    if shown:
+        shown.append(f"every change: phasegate show {grounds.feature} --diff")
     title = f"Changes ({pluralize(len(grounds.files), 'file')}, +{added} -{deleted})"
     yield from _render_section(title, shown or ["none yet"])
 

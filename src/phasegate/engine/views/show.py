@@ -9,7 +9,7 @@ from typing import NamedTuple
 from phasegate.core.answer.parse import parse_answer
 from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.machine.feature_events import CommandsRan, DocumentsWritten, ReportWritten
-from phasegate.core.machine.package_events import Harvested
+from phasegate.core.machine.package_events import Harvested, PackageMerged
 from phasegate.core.plan.work_package import is_package_id
 from phasegate.core.test_strength.page import render_strength
 from phasegate.core.text.finding import suggest_closest
@@ -29,7 +29,9 @@ from phasegate.engine.views.strength import read_strength
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.rows import JobRow, WorkflowRow
-from phasegate.workspace.repository.commit_log import diff_commits
+from phasegate.workspace.repository.commit_log import diff_changes, diff_commits
+from phasegate.workspace.repository.refs import BRANCH_PREFIX
+from phasegate.workspace.repository.repository import resolve_commit
 
 ARCHIVE = "archive"
 
@@ -261,8 +263,7 @@ def _read_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
             # Nothing of it was committed
             return "".join(diff_checkouts(project, subject.feature, subject.name).values())
 
-        base = read_start_commits(reader, subject.feature).get(subject.name, "")
-        commit = _last_package_commit(reader, subject)
+        return _read_package_diff(project, reader, subject)
     else:
         base, commit = _phase_commits(reader, subject)
 
@@ -271,12 +272,27 @@ def _read_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
     return ""
 
 
-def _last_package_commit(reader: StoreReader, subject: Subject) -> str:
+def _read_package_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
+    """Return the changes of a package alone.
+
+    Its work may have been continued on top of packages that were merged after its start: it is
+    compared with the feature as it was before the merge, or as it is.
+    """
+    repository = project.repository
+    base = resolve_commit(repository, f"{BRANCH_PREFIX}feat/{subject.feature}") or ""
     commit = ""
     for event in JournalFollower(reader, subject.feature, after=0).read_events():
-        if event.package == subject.name and isinstance(event.event, Harvested):
+        if event.package != subject.name:
+            continue
+        if isinstance(event.event, Harvested):
             commit = event.event.commit or commit
-    return commit
+        elif isinstance(event.event, PackageMerged):
+            base = resolve_commit(repository, f"{event.event.commit}^1") or base
+
+    base = base or read_start_commits(reader, subject.feature).get(subject.name, "")
+    if base and commit:
+        return diff_changes(repository, base, commit)
+    return ""
 
 
 def _phase_commits(reader: StoreReader, subject: Subject) -> tuple[str, str]:

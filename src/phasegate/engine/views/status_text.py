@@ -25,10 +25,11 @@ from phasegate.core.text.elapsed import describe_age
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.text.wrap import wrap_line
 from phasegate.core.workflow.spending import format_spending as spent_in_words
+from phasegate.engine.journal.questions import list_answer_commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from phasegate.core.display.status import FeatureCard, Style
     from phasegate.core.workflow.spending import Spending
@@ -276,9 +277,9 @@ def _overlap_lines(overview: Overview) -> Iterator[str]:
         yield from ("", *(escape_unprintable(format_overlap(one)) for one in overview.overlaps))
 
 
-def render_packages(cards: Sequence[PackageCard]) -> str:
-    """Render packages with their jobs."""
-    return "".join(f"{line}\n" for card in cards for line in _package_lines(card))
+def render_packages(cards: Sequence[PackageCard], verdicts: Mapping[str, str]) -> str:
+    """Render packages with their jobs, and the verdicts of those that gave one."""
+    return "".join(f"{line}\n" for card in cards for line in _package_lines(card, verdicts))
 
 
 def _spent_lines(spent: dict[str, Spending]) -> list[str]:
@@ -337,21 +338,23 @@ def _waiting_lines(overview: Overview) -> Iterator[str]:
             text += f": {one.reason}"
 
         yield escape_unprintable(f"  {text}")
-        yield escape_unprintable(
-            f"    then: phasegate {_order_command(one, of_fleet)} --feature {one.feature}{of_fleet}"
-        )
-        for option in one.options[1:]:
-            yield escape_unprintable(f'      or: phasegate answer {one.question} "{option}"')
+        first, *further = _decision_commands(one, of_fleet)
+        yield escape_unprintable(f"    then: {first}{of_fleet}")
+        yield from (escape_unprintable(f"      or: {other}{of_fleet}") for other in further)
 
 
-def _order_command(one: PendingDecision, of_fleet: str) -> str:
-    return {
-        "answer": f'answer {one.question} "{one.options[0] if one.options else "..."}"',
+def _decision_commands(one: PendingDecision, of_fleet: str) -> list[str]:
+    """Return the commands that make a decision; a question has one for each option."""
+    if one.asked == "answer":
+        return list_answer_commands(one.question, one.options, one.feature)
+
+    order = {
         "resolve": "run" if needs_only_run(one.remediation) else 'resolve "how"',
         "dispatch": f"dispatch {one.package}",
         "show": f"show {one.package}",
         "complete": merge_verb(of_fleet),
     }.get(one.asked, one.asked)
+    return [f"phasegate {order} --feature {one.feature}"]
 
 
 def _overview_lines(
@@ -462,7 +465,7 @@ def _ended_line(card: FeatureCard) -> str:
     return f"{escape_unprintable(card.feature)} is {card.stage}: {where}"
 
 
-def _package_lines(card: PackageCard) -> Iterator[str]:
+def _package_lines(card: PackageCard, verdicts: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a package, with its state, reason and next step."""
     row = _escape_card(card)
     reason = f"  {row.reason}" if row.reason else ""
@@ -487,7 +490,8 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
         yield from (escape_unprintable(f"    {line}") for line in render_agent_claims(row.said))
 
     for job in row.jobs or ():
-        outcome = job.outcome or ("stopped" if row.standing == "stopped" else "running")
+        outcome = verdicts.get(job.id) or job.outcome
+        outcome = outcome or ("stopped" if row.standing == "stopped" else "running")
         yield escape_unprintable(
             f"    {_time_ago(job.started):<11}  round {job.round}  {job.phase:<9}  {job.agent}"
             f"  {outcome}"

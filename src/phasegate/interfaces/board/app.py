@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from phasegate.core.display.status import needs_only_run
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
@@ -182,7 +183,14 @@ class Board:
     def list_decisions(self) -> list[Decision | None]:
         """Return the decision box of every feature that waits for the user."""
         return [
-            build_decision(repository, status, seq, with_link=True)
+            build_decision(
+                repository,
+                status,
+                seq,
+                with_link=True,
+                has_refused="scope allow" in status.remediation
+                and needs_only_run(status.remediation),
+            )
             for repository, (status, seq) in self.read_all(_read_waiting_features)
         ]
 
@@ -285,7 +293,12 @@ def build_app(board: Board) -> Starlette:
 
     static = StaticFiles(directory=Path(__file__).parent / "static")
 
+    def show_unknown_path(request: Request, _error: Exception) -> Response:
+        error = ConfigError(f"the board has no page {request.url.path}", "")
+        return _make_error_page(board, request, error)
+
     return Starlette(
+        exception_handlers={404: show_unknown_path},
         routes=[
             Route("/events", stream_events),
             Mount("/static", static),
@@ -406,7 +419,7 @@ def _show_feature(board: Board, request: Request) -> Response:
         def build_context() -> dict[str, object]:
             view = feature_view(reader, slug, with_lines=True)
             if view is None:
-                raise ConfigError(f"{slug} has no workflow here", "phasegate status")
+                raise ConfigError(f"no workflow was started for {slug}", "phasegate status --all")
             is_working = view.card.worker is not None
             grounds = None
             seen: dict[str, str] = {}

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from phasegate.core.display.status import FeatureCard, describe_merge
 from phasegate.core.text.elapsed import describe_age
 from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.text.wording import pluralize
 from phasegate.engine.views.overview import JobRow
 from phasegate.engine.views.verdicts import describe_outcome
 from phasegate.interfaces.html.diff import parse_diff
@@ -132,5 +133,6 @@ _ENVIRONMENT.filters.update(
     outcome=describe_outcome,
     outcome_class=_classify_outcome,
     phase_name=shorten_phase_name,
+    pluralize=pluralize,
     shorten=_shorten,
 )

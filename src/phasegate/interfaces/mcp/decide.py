@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
-
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.journal.asking import answer_question, find_question
+from phasegate.engine.journal.questions import list_answer_commands, quote_for_shell
 from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.views.feature import FeatureStatusView
 from phasegate.errors import ConfigError, StateConflict
@@ -95,8 +94,7 @@ def _answer_question(
             )
 
         if refused is not None:
-            answer = msgspec.json.encode(arguments.text).decode()
-            command = f"phasegate answer {question.id} {answer} --feature {question.feature}"
+            (command,) = list_answer_commands(question.id, [arguments.text], question.feature)
             raise StateConflict(f"not done: {refused.reason}", f"{FOR_THE_USER}{command}")
 
         answer_question(
@@ -155,6 +153,6 @@ def _format_command(wanted: orders.OrderRequest, slug: str) -> str:
     if wanted.name == "cancel":
         words.append("--reason")
     if ORDERS[wanted.name].needs_text:
-        words.append(msgspec.json.encode(wanted.text).decode())
+        words.append(quote_for_shell(wanted.text))
 
     return " ".join((*words, "--feature", slug))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from phasegate.engine.journal.questions import (
     QUESTION_ANSWERED,
     QUESTION_ASKED,
+    quote_for_shell,
     read_all_open_questions,
     read_open_questions,
     read_questions,
@@ -74,3 +76,12 @@ def test_a_feature_that_has_ended_asks_nothing_any_more(
     )
     store.append_unconditionally(SLUG, TS, [workflow_changed_event(row)])
     assert bool(read_all_open_questions(store)) is is_listed
+
+
+@pytest.mark.parametrize(
+    "text", ["so long", "$(touch planted)", "`touch planted`", 'a"; touch planted; "', "it's $HOME"]
+)
+def test_a_pasted_answer_runs_nothing_of_the_agent(tmp_path: Path, text: str) -> None:
+    command = f"printf %s {quote_for_shell(text)}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, [*tmp_path.iterdir()]) == (text, [])

@@ -63,6 +63,9 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         checks=(CheckLine(name="test", outcome="passed", summary="7 passed"),),
         doubts=("flaky: test_b",),
     )
+    refused = package._replace(
+        id="WP02", state="BLOCKED", verdict="MAJOR_ISSUES", doubts=(), findings="- a.py:2: wrong\n"
+    )
     text = "\n".join(
         render_grounds(
             DecisionGrounds(
@@ -89,7 +92,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
                     ),
                 ),
                 documents=3,
-                packages=(package,),
+                packages=(package, refused),
                 checks=("11-local-testing: test passed on 0123456789ab",),
                 requirements=(requirement,),
                 untraced="",
@@ -111,6 +114,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "Changes (1 file, +5 -1):\n  a.py  +5 -1  (WP01, FR-1)\n  and 3 documents of the feature",
         "WP01  DONE, review: PASS, round 2  Words",
         "WP01: test: 7 passed",
+        "Findings:\n  WP02: - a.py:2: wrong\n",
         "FR-1  Say goodbye\n      WP01; tests: test_a.py",
         "4 agent runs with prompts of 16 500 tokens, 0.50 USD, 1 200 tokens",
         "phasegate complete: archive the feature and MERGE it",

@@ -208,7 +208,7 @@ def test_no_text_of_an_agent_reaches_the_terminal_unescaped() -> None:
     )
     for text in (
         render_overview(overview),
-        render_packages([card]),
+        render_packages([card], {}),
         render_worktrees([card], ".worktrees", show_all=True),
     ):
         assert "\\x1b" in text
@@ -219,12 +219,13 @@ def test_a_job_without_an_end_runs_unless_nobody_works_on_its_package() -> None:
     job = JobRow("001-a", "j", "WP01", "implement", 1, "codex", "2026-01-01T00:00:00Z")
     card = package(state="DOING")._replace(jobs=(job,), standing="working")
     card = card._replace(worker=Worker(12, "run", "today"))
-    assert "codex  running" in render_packages([card])
-    stopped = render_packages([card._replace(standing="stopped", worker=None)])
+    assert "codex  running" in render_packages([card], {})
+    stopped = render_packages([card._replace(standing="stopped", worker=None)], {})
     assert "codex  stopped" in stopped
     assert "no process is running" in stopped
     ended = card._replace(jobs=(job._replace(outcome="done"),))
-    assert "codex  done" in render_packages([ended])
+    assert "codex  done" in render_packages([ended], {})
+    assert "codex  NEEDS_CHANGES" in render_packages([ended], {job.id: "NEEDS_CHANGES"})
 
 
 def test_a_fleet_tells_what_it_knows_and_what_it_does_not() -> None:

@@ -50,15 +50,20 @@ def load(folder: Path, as_json: bool) -> None:
     lines = [make_printable(f"{one.work_package_id}  {one.title}") for one in packages]
     ids = [package.work_package_id for package in packages]
     print_result(ids, "\n".join(lines), as_json)
-    _print_overlaps([overlap.packages for overlap in build_plan_view(packages, {}).overlaps])
+    view = build_plan_view(packages, {})
+    _print_overlaps([overlap.packages for overlap in view.overlaps], view.feature)
 
 
-def _print_overlaps(pairs: list[tuple[str, str]]) -> None:
+def _print_overlaps(pairs: list[tuple[str, str]], slug: str) -> None:
     """Warn which packages cannot run in parallel, before any agent starts."""
     if pairs:
         named = join_names([f"{one} and {other}" for one, other in pairs], _MAX_OVERLAPS_NAMED)
-        print(f"phasegate: scopes overlap, so these run one by one: {named}", file=sys.stderr)
-        print("  hint: phasegate plan show", file=sys.stderr)
+        print(
+            f"phasegate: these packages may change the same files, so the second of each pair "
+            f"waits for the first: {named}",
+            file=sys.stderr,
+        )
+        print(f"  hint: phasegate plan show --feature {slug}", file=sys.stderr)
 
 
 @plan.command("show")

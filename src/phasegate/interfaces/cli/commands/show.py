@@ -16,7 +16,12 @@ from phasegate.core.text.visible import escape_controls, escape_unprintable
 from phasegate.core.text.wrap import wrap_line
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.views.claims import render_agent_claims, render_claims
-from phasegate.engine.views.decision_grounds import decision_grounds, render_grounds
+from phasegate.engine.views.decision_grounds import (
+    decision_grounds,
+    read_feature_diff,
+    render_grounds,
+)
+from phasegate.engine.views.feature import feature_view
 from phasegate.engine.views.job import JobView
 from phasegate.engine.views.overview import (
     AttemptView,
@@ -122,6 +127,7 @@ def show_subject(
     Examples:
       phasegate show
       phasegate show 001
+      phasegate show 001 --diff
       phasegate show WP01
       phasegate show WP01 --diff
       phasegate show WP01 --log --follow
@@ -145,10 +151,8 @@ def show_subject(
 
     with require_reader(str(current_folder())) as reader:
         shown_feature = _find_feature(reader, subject, feature)
-        if part is None and shown_feature:
-            grounds = decision_grounds(project, reader, shown_feature)
-            text = "\n".join(_fit_lines(render_grounds(grounds)))
-            print_result(grounds, text.rstrip(), as_json)
+        if shown_feature:
+            _show_feature(project, reader, shown_feature, part, as_json)
             return
 
         view = find_subject(project, reader, subject, feature)
@@ -175,6 +179,34 @@ def show_subject(
         print_result(content, "", as_json)
     else:
         _print_part(view, content)
+
+
+def _show_feature(
+    project: Project, reader: StoreReader, slug: str, part: str | None, as_json: bool
+) -> None:
+    """Print the grounds of a feature's decision, or the diff of the whole feature."""
+    if part is None:
+        grounds = decision_grounds(project, reader, slug)
+        text = "\n".join(_fit_lines(render_grounds(grounds)))
+        print_result(grounds, text.rstrip(), as_json)
+        return
+
+    if part != PartKind.DIFF:
+        phase = feature_view(reader, slug)
+        name = phase.now.phase if phase else "PHASE"
+        raise ConfigError(
+            f"--{part} needs a package, a phase or a job",
+            f"phasegate show {name} --{part} --feature {slug}",
+        )
+
+    text = read_feature_diff(project, reader, slug)
+    if not text:
+        raise ConfigError(f"{slug} has changed no file yet", f"phasegate show {slug}")
+    if as_json:
+        content = StoredPart(kind=PartKind.DIFF, feature=slug, subject=slug, job="", text=text)
+        print_result(content, "", as_json)
+    else:
+        _print_text(text, is_diff=True)
 
 
 def _print_part(view: Subject, content: StoredPart) -> None:
@@ -292,9 +324,12 @@ def _format_subject(subject: Subject, verdicts: Mapping[str, str]) -> Iterator[s
         yield from _format_job(subject.job)
 
     yield from _format_jobs(subject, verdicts)
-    name = f"{_format_name(subject)}{_format_feature_option(subject)}"
-    parts = ", ".join(f"--{kind}" for kind in PartKind)
-    yield f"  more: phasegate show {name} with one of {parts}"
+    if subject.jobs or subject.job is not None:
+        name = f"{_format_name(subject)}{_format_feature_option(subject)}"
+        first, *others = PartKind
+        parts = ", ".join(f"--{kind}" for kind in others)
+        yield f"  more: phasegate show {name} --{first}"
+        yield f"    or with {parts} instead"
 
 
 def _format_attempt(attempt: AttemptView) -> str:

@@ -84,7 +84,14 @@ def status(
 
     if work_package:
         cards = find_package_cards(reader, work_package, feature)
-        print_result(cards, render_packages(cards).removesuffix("\n"), as_json)
+        # Replays the journal, so only where it is shown.
+        from phasegate.engine.views.verdicts import read_verdicts
+
+        verdicts: dict[str, str] = {}
+        if reader:
+            for slug in {card.feature for card in cards}:
+                verdicts |= read_verdicts(reader, slug)
+        print_result(cards, render_packages(cards, verdicts).removesuffix("\n"), as_json)
     else:
         overview = build_overview(reader, folder, feature)
         page = build_status_page(everything)
