@@ -94,7 +94,7 @@ def test_an_unknown_forge_is_refused(tmp_path: Path, url: str, message: str) -> 
         ("", "http://github.com/o/r", "without encryption"),
         ("https://github.com", "http://github.com/o/r", "not sent to the other"),
         ("https://github.com", "https://github.com:8443/o/r", "not sent to the other"),
-        ("https://GitHub.com", "https://github.com:99999/o/r", "not sent to the other"),
+        ("https://GitHub.com", "https://github.com:99999/o/r", "is not a valid address"),
         ("https://github.com", "https://github.com@[::1]/o/r", "not sent to the other"),
         ("https://github.com", "https://GITHUB.COM.evil.example/o/r", "not sent to the other"),
         ("https://github.com:8443", "https://github.com:8443/o/r", "there is no token"),
