@@ -80,7 +80,9 @@ def _promises(prompt: UnifiedPrompt) -> Iterator[str]:
     has_artifacts = any(item.type is ItemType.ARTIFACT for item in prompt.context)
     if phrases.artifacts in system and not has_artifacts:
         yield "artifacts are promised, and there is none"
-    if phrases.skeletons_below in system and "Skeleton of `" not in prompt.instructions:
+    is_revision = any(name.startswith("findings-") for _, name, _ in _parts(prompt))
+    has_skeletons = "Skeleton of `" in prompt.instructions
+    if phrases.skeletons_below in system and not has_skeletons and not is_revision:
         yield "skeletons are promised in the instructions, and there is none"
 
 

@@ -59,3 +59,11 @@ def test_a_prompt_that_keeps_its_promises_passes() -> None:
 )
 def test_each_fault_is_found(prompt: UnifiedPrompt, found: str) -> None:
     assert any(found in one for one in lint_prompt(prompt.to_xml())), lint_prompt(prompt.to_xml())
+
+
+def test_skeletons_are_missing_in_the_first_round_alone() -> None:
+    system = SYSTEM + f"\n## Skeletons\n\n{PHRASES.skeletons_below}\n"
+    first = replace(GOOD, system_prompt=system)
+    revision = replace(with_item("findings-1.md", "1. [major] x"), system_prompt=system)
+    assert any("skeletons are promised" in one for one in lint_prompt(first.to_xml()))
+    assert lint_prompt(revision.to_xml()) == []

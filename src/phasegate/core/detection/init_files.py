@@ -39,6 +39,8 @@ _COMMAND_BY_SETTING = {
 _RULE_WORDS = frozenset(
     ("must", "should", "please", "use", "run", "add", "write", "never", "always", "not", "keep")
 )
+# First words of a paragraph that is a rule
+_IMPERATIVES = ("Always", "Avoid", "Follow", "Keep", "Never", "Use", "Write")
 _MAX_CONVENTIONS = 12
 _MAX_CONVENTION_CHARS = 200
 
@@ -173,16 +175,20 @@ def list_commands(texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def list_conventions(guidelines: str) -> tuple[str, ...]:
-    """Return the rules in the list items of a CONTRIBUTING file, shortened."""
+    """Return the rules of a CONTRIBUTING file, shortened: list items, and imperative paragraphs."""
     found = []
-    for line in guidelines.splitlines():
-        text = line.strip()
-        words = text.lstrip("-*+ ").strip()
-        # A command in backticks is not a rule
-        prose = " ".join(words.lower().split("`")[::2])
-        if text[:2] in ("- ", "* ", "+ ") and not _RULE_WORDS.isdisjoint(prose.split()):
-            found.append(words[:_MAX_CONVENTION_CHARS])
-    return tuple(found[:_MAX_CONVENTIONS])
+    for block in guidelines.split("\n\n"):
+        if "".join(block.split()[:1]) in _IMPERATIVES:
+            found.append(" ".join(block.split()))
+            continue
+        for line in block.splitlines():
+            text = line.strip()
+            words = text.lstrip("-*+ ").strip()
+            # A command in backticks is not a rule
+            prose = " ".join(words.lower().split("`")[::2])
+            if text[:2] in ("- ", "* ", "+ ") and not _RULE_WORDS.isdisjoint(prose.split()):
+                found.append(words)
+    return tuple(rule[:_MAX_CONVENTION_CHARS] for rule in found[:_MAX_CONVENTIONS])
 
 
 def extract_first_paragraph(readme: str) -> str:

@@ -101,8 +101,13 @@ def test_the_description_is_whole_sentences_of_a_readme_in_any_spelling(root: Pa
 
 
 def test_a_command_of_the_guidelines_is_no_rule(root: Path) -> None:
-    (root / "CONTRIBUTING.md").write_text("- `npm run test`\n- Run `npm test` and add tests.\n")
+    (root / "CONTRIBUTING.md").write_text(
+        "- `npm run test`\n- Run `npm test` and add tests.\n\n"
+        "Follow\n[Google style](https://example.org)\nfor docstrings.\n\nThanks for your help!\n"
+    )
     prepare_repository(str(root), {"PATH": ""})
     text = (root / PROJECT_PATH).read_text()
     assert "- Run `npm test` and add tests." in text
     assert "- `npm run test`" not in text
+    assert "- Follow [Google style](https://example.org) for docstrings." in text
+    assert "Thanks" not in text

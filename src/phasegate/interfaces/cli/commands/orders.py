@@ -219,6 +219,8 @@ def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
 def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     """Record how a blocker was resolved. The next run retries the blocked step.
 
+    Later agents are given HOW; the merge message and the delivered document list it as a decision.
+
     For a phase without commands, this is the statement that it was checked, and how.
 
     \b
