@@ -257,6 +257,7 @@ def test_an_amendment_repeats_only_the_package_of_its_requirement_and_is_merged_
 
     amended = made.call("amend", "FR-BYE-002", text, "--yes")
     assert amended.code == 0, amended.stderr
+    assert amended.stdout.startswith("FR-BYE-002 is amended\n")
     done = made.call("run", "--merge")
     assert done.code == 0, done.stderr
     begun = [job.wp for job in made.jobs() if job.phase == "implement"]

@@ -224,11 +224,14 @@ def _summarize(grounds: DecisionGrounds) -> Iterator[str]:
         outcome = "" if test.outcome == "passed" else f"{test.outcome.upper()} - "
         yield f"tests: {outcome}{test.counts or test.summary}{before}"
 
+    named = sum(any(test.names_it for test in one.tests) for one in grounds.requirements)
     untested = [one.id for one in grounds.requirements if not one.tests]
     count = pluralize(len(grounds.requirements), "requirement")
     if untested:
         yield f"requirements: {count}, without a test: {', '.join(untested)}"
-    elif grounds.requirements:
+    elif named < len(grounds.requirements):
+        yield f"requirements: {count}, each with a test in its package; named by a test: {named}"
+    elif named:
         yield f"requirements: {count}, each with a test"
     else:
         yield "requirements: none traced"
