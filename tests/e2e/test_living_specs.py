@@ -695,6 +695,12 @@ def test_work_that_an_amendment_interrupts_is_handed_on(tmp_path: Path) -> None:
     grounds = made.call("show").stdout
     assert "The implementer says:\n  WP02: The index must change too." in grounds
     assert "phasegate scope allow WP02 PATH" in grounds
+    assert made.call("scope", "allow", "WP02", "index.md", "--reason", "it lists it").code == 0
+    assert made.call("run").code != 0
+    again = [made.prompt(job.id) for job in made.jobs() if job.wp == "WP02"]
+    assert len(again) == 2, "unfinished work is not collected: its agent runs again"
+    assert "index.md was added to the scope by" in again[1]
+    assert "index.md was added" not in again[0]
     assert made.call("amend", "FR-BYE-002", "It is described in two words", "--yes").code == 0
     made.call("run")
     prompt = next(made.prompt(job.id) for job in made.jobs() if job.wp == "WP04")

@@ -231,7 +231,11 @@ class PackageSteps:
         """Build the assignment of a job for an agent."""
         self._workspace.acceptance = context.acceptance
         workspace = self._workspace_for(request)
-        user_message = "\n".join(filter(None, (self._user_message, *context.user_answers)))
+        user_words = [self._user_message, *context.user_answers]
+        if request.role == PackageStep.IMPLEMENT:
+            # A reviewer has them among the remarks
+            user_words += [one.describe() for one in context.scope_exceptions]
+        user_message = "\n".join(filter(None, user_words))
 
         if request.role == PackageStep.COMPARE:
             assigned = assign_comparison(workspace, run, request, agent, job, user_message)

@@ -430,7 +430,7 @@ def _render_claims(grounds: DecisionGrounds) -> Iterator[str]:
             yield f"{package.id}: {shorten(collapse_whitespace(package.claimed), _MAX_CLAIM_CHARS)}"
             if not grounds.refused:
                 allow = f'phasegate scope allow {package.id} PATH --reason "..."'
-                yield f"  if it needs another file: {allow}, then phasegate resolve"
+                yield f"  if it needs another file: {allow}, then phasegate run"
 
 
 def _render_section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
