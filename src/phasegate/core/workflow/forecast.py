@@ -30,7 +30,7 @@ def describe_forecast(past: Sequence[PastRun], type_: str, least_runs: int) -> s
     if past:
         source = f"{pluralize(len(past), f'earlier {type_} run')} of this repository"
     else:
-        source = "the phases ahead; no earlier run is on record"
+        source = f"the phases ahead; no earlier {type_} run is on record"
         most = _MOST_RUNS * least_runs
         low, high = _PROMPT_TOKENS
         past = (PastRun(least_runs, low * least_runs), PastRun(most, high * most))

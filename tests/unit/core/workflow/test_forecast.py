@@ -22,5 +22,5 @@ def test_one_run_is_no_interval() -> None:
 def test_without_a_record_the_interval_begins_with_the_least_runs_of_the_workflow() -> None:
     assert describe_forecast([], "quick", 5) == (
         "Forecast: 5 to 15 agent runs, 12 500 to 75 000 tokens "
-        "(from the phases ahead; no earlier run is on record)"
+        "(from the phases ahead; no earlier quick run is on record)"
     )
