@@ -257,6 +257,7 @@ def test_an_amendment_repeats_only_the_package_of_its_requirement_and_is_merged_
 
     amended = made.call("amend", "FR-BYE-002", text, "--yes")
     assert amended.code == 0, amended.stderr
+    assert amended.stdout.startswith("FR-BYE-002 is amended\n")
     done = made.call("run", "--merge")
     assert done.code == 0, done.stderr
     begun = [job.wp for job in made.jobs() if job.phase == "implement"]
@@ -678,7 +679,11 @@ def test_features_of_agileplus_are_read_where_a_repository_has_only_those(tmp_pa
 def test_work_that_an_amendment_interrupts_is_handed_on(tmp_path: Path) -> None:
     made = make_feature_project(tmp_path)
     documents = (document("proposal.md"), document("spec.md", THREE), document("tasks.md", TASKS))
-    unfinished = (file("docs.md", "Call bye.\n"), {"result": "blocked"})
+    unfinished = (
+        file("docs.md", "Call bye.\n"),
+        {"print": "The index must change too."},
+        {"result": "blocked"},
+    )
     made.play(
         turn("plan", *documents, PASS),
         BUILDS,
@@ -687,6 +692,15 @@ def test_work_that_an_amendment_interrupts_is_handed_on(tmp_path: Path) -> None:
         *smooth(PHASES),
     )
     assert made.call("run", "quick", DESCRIPTION).code != 0
+    grounds = made.call("show").stdout
+    assert "The implementer says:\n  WP02: The index must change too." in grounds
+    assert "phasegate scope allow WP02 PATH" in grounds
+    assert made.call("scope", "allow", "WP02", "index.md", "--reason", "it lists it").code == 0
+    assert made.call("run").code != 0
+    again = [made.prompt(job.id) for job in made.jobs() if job.wp == "WP02"]
+    assert len(again) == 2, "unfinished work is not collected: its agent runs again"
+    assert "index.md was added to the scope by" in again[1]
+    assert "index.md was added" not in again[0]
     assert made.call("amend", "FR-BYE-002", "It is described in two words", "--yes").code == 0
     made.call("run")
     prompt = next(made.prompt(job.id) for job in made.jobs() if job.wp == "WP04")

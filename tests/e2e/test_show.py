@@ -94,7 +94,7 @@ def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeaturePro
     in_short = shown.partition("In short:\n")[2].partition("\n\n")[0]
     assert "  tests: " in in_short, "the whole change, as its last review saw it"
     assert "before: 1 passed, 0 failed, 0 skipped" in in_short
-    for fact in ("  changes: ", "  requirements: ", "  cost: ", "agent runs with prompts of "):
+    for fact in ("  changes: ", "; named by a test: 0", "  cost: ", "agent runs with prompts of "):
         assert fact in in_short
     assert "phasegate complete: " in shown
     for section in ("Changes (", "Packages:", "Checks:", "Requirements:", "Cost:", "You can:"):

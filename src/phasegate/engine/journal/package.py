@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.machine.package_events import (
     AnyPackageEvent,
     PackageLimits,
@@ -140,7 +141,8 @@ def parse_planned_packages(slug: str, documents: Mapping[str, str]) -> dict[str,
 def find_package(reader: RecordReader, package_id: str, feature: str | None) -> PlannedPackage:
     """Return the package with an id.
 
-    `feature` is required if several features have a package with this id.
+    `feature` is required if several features have a package with this id. Those whose workflow
+    has ended do not count while there is another.
     """
     if feature:
         features = [feature]
@@ -149,6 +151,10 @@ def find_package(reader: RecordReader, package_id: str, feature: str | None) -> 
 
     plans = [read_planned_packages(reader, slug) for slug in features if slug]
     matches = [plan[package_id] for plan in plans if package_id in plan]
+    if len(matches) > 1:
+        ended = {row.feature for row in reader.workflows() if row.stage in ENDED_STAGE_NAMES}
+        open_ = [planned for planned in matches if planned.package.feature_slug not in ended]
+        matches = open_ or matches
     if len(matches) == 1:
         return matches[0]
 

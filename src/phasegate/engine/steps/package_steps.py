@@ -74,12 +74,14 @@ MAX_TASK_STATUSES = 1_000
 def _select_stored_answer(request: AgentRequest, job_end: JobEnd) -> str:
     """Return the text of an answer that later prompts need.
 
-    These are the implementer's replies to findings, and an answer that could not be used.
+    These are the implementer's replies to findings, and an answer that could not be used. Users
+    are shown why an implementer is blocked.
     """
     text = job_end.answer.text
     if job_end.outcome is JobEndKind.UNREADABLE:
         return text[-MAX_ANSWER_CHARS:]
-    if job_end.outcome is JobEndKind.DONE and request.role == PackageStep.IMPLEMENT:
+    has_report = job_end.outcome in (JobEndKind.DONE, JobEndKind.BLOCKED)
+    if has_report and request.role == PackageStep.IMPLEMENT:
         return cut_result(f"{request.previous_answer}\n{text}")[:MAX_ANSWER_CHARS]
     return ""
 
@@ -229,7 +231,11 @@ class PackageSteps:
         """Build the assignment of a job for an agent."""
         self._workspace.acceptance = context.acceptance
         workspace = self._workspace_for(request)
-        user_message = "\n".join(filter(None, (self._user_message, *context.user_answers)))
+        user_words = [self._user_message, *context.user_answers]
+        if request.role == PackageStep.IMPLEMENT:
+            # A reviewer has them among the remarks
+            user_words += [one.describe() for one in context.scope_exceptions]
+        user_message = "\n".join(filter(None, user_words))
 
         if request.role == PackageStep.COMPARE:
             assigned = assign_comparison(workspace, run, request, agent, job, user_message)

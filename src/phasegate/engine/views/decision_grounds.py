@@ -241,11 +241,14 @@ def _summarize(grounds: DecisionGrounds) -> Iterator[str]:
         outcome = "" if test.outcome == "passed" else f"{test.outcome.upper()} - "
         yield f"tests: {outcome}{test.counts or test.summary}{before}"
 
+    named = sum(any(test.names_it for test in one.tests) for one in grounds.requirements)
     untested = [one.id for one in grounds.requirements if not one.tests]
     count = pluralize(len(grounds.requirements), "requirement")
     if untested:
         yield f"requirements: {count}, without a test: {', '.join(untested)}"
-    elif grounds.requirements:
+    elif named < len(grounds.requirements):
+        yield f"requirements: {count}, each with a test in its package; named by a test: {named}"
+    elif named:
         yield f"requirements: {count}, each with a test"
     else:
         yield "requirements: none traced"
@@ -465,6 +468,9 @@ def _render_claims(grounds: DecisionGrounds) -> Iterator[str]:
     for package in grounds.packages:
         if package.claimed:
             yield f"{package.id}: {shorten(collapse_whitespace(package.claimed), _MAX_CLAIM_CHARS)}"
+            if not grounds.refused:
+                allow = f'phasegate scope allow {package.id} PATH --reason "..."'
+                yield f"  if it needs another file: {allow}, then phasegate run"
 
 
 def _render_section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:

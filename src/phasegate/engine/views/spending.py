@@ -8,6 +8,7 @@ from typing import NamedTuple
 from phasegate.core.display.status import FeatureCard
 from phasegate.engine.views.overview import feature_card
 from phasegate.storage.reader import StoreReader
+from phasegate.storage.rows import JobRow
 
 
 class SpentBy(NamedTuple):
@@ -51,7 +52,7 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
     """Return every feature that has a workflow, the most recently changed first."""
     spent = {one.name: one for one in summarize_spending(reader).features}
     at_work: dict[str, list[str]] = {}
-    for job in reader.running_jobs():
+    for job in list_current_jobs(reader):
         at_work.setdefault(job.feature, []).append(
             f"{job.wp or job.workflow_phase}: {job.phase} by {job.agent}"
         )
@@ -65,6 +66,18 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
         )
         for row in reader.workflows()
     )
+
+
+def list_current_jobs(reader: StoreReader) -> list[JobRow]:
+    """Return the jobs without a recorded end, without those that a replaced package has left."""
+    jobs = reader.running_jobs()
+    replaced = {
+        (row.feature, row.id)
+        for feature in {job.feature for job in jobs}
+        for row in reader.packages(feature)
+        if row.state == "REPLACED"
+    }
+    return [job for job in jobs if (job.feature, job.wp) not in replaced]
 
 
 def _sum_by_name(

@@ -63,7 +63,12 @@ from phasegate.engine.views.package import package_view, planned_cards
 from phasegate.engine.views.phase_page import read_phase_page
 from phasegate.engine.views.refused import RefusedChange, read_refused_changes
 from phasegate.engine.views.show import PartKind, find_subject, read_part
-from phasegate.engine.views.spending import FeatureTile, feature_tiles, summarize_spending
+from phasegate.engine.views.spending import (
+    FeatureTile,
+    feature_tiles,
+    list_current_jobs,
+    summarize_spending,
+)
 from phasegate.engine.views.verdicts import read_verdicts
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.interfaces.board.access import BoardCredentials
@@ -433,7 +438,7 @@ def _show_feature(board: Board, request: Request) -> Response:
                 "repository": repository,
                 "feature": build_board_feature(repository, view, packages, time.time()),
                 "packages": packages,
-                "running": [job for job in reader.running_jobs() if job.feature == slug],
+                "running": [job for job in list_current_jobs(reader) if job.feature == slug],
                 "decision": build_decision(
                     repository,
                     view.now,

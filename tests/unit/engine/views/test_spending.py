@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phasegate.engine.views.spending import SpentBy, feature_tiles, summarize_spending
-from phasegate.storage.row_events import job_ended_event, job_started_event, workflow_changed_event
-from phasegate.storage.rows import JobRow, WorkflowRow
+from phasegate.engine.views.spending import (
+    SpentBy,
+    feature_tiles,
+    list_current_jobs,
+    summarize_spending,
+)
+from phasegate.storage.row_events import (
+    job_ended_event,
+    job_started_event,
+    package_changed_event,
+    workflow_changed_event,
+)
+from phasegate.storage.rows import JobRow, PackageRow, WorkflowRow
 from support.plain_project import TS, MemoryStore
 
 
@@ -83,3 +93,16 @@ def test_only_jobs_that_have_not_ended_are_at_work(tmp_path: Path) -> None:
         store.append_unconditionally("001-a", TS, [job_started_event(running)])
         [tile] = feature_tiles(store)
     assert tile.at_work == ("WP01: review by codex",)
+
+
+def test_a_job_that_a_replaced_package_has_left_is_not_at_work(tmp_path: Path) -> None:
+    left = job("a", "001-a", "codex", "implement", 2, 10, 0.0)._replace(ended="", outcome="")
+    package = PackageRow(feature="001-a", id="WP01", title="", state="DOING", since=TS)
+    with MemoryStore(tmp_path) as store:
+        store.append_unconditionally("001-a", TS, [workflow_changed_event(workflow("001-a"))])
+        store.append_unconditionally("001-a", TS, [job_started_event(left)])
+        store.append_unconditionally("001-a", TS, [package_changed_event(package)])
+        assert list_current_jobs(store) == [left]  # the control
+        replaced = package._replace(state="REPLACED")
+        store.append_unconditionally("001-a", TS, [package_changed_event(replaced)])
+        assert list_current_jobs(store) == []

@@ -24,7 +24,7 @@ from phasegate.interfaces.cli.render import (
 
 _NO_AGENT_HINT = (
     "no agent can be started: install one of them, or configure your own in phasegate.toml: "
-    "[agents.NAME] with its harness"
+    "[agents.NAME] with its harness, then `phasegate trust`"
 )
 _UNTESTED_NOTE = "untested with Phasegate"
 

@@ -61,7 +61,10 @@ def amend(
         after = amend_requirement(
             project, store, slug, requirement, text, project.make_origin("cli")
         )
-        summary = render_stop_summary(after, make_feature_option(store, slug))
+        summary = (
+            f"{requirement} is amended",
+            *render_stop_summary(after, make_feature_option(store, slug)),
+        )
 
     print_result(found, "\n".join(map(make_printable, summary)), as_json)
     return 0
