@@ -104,7 +104,7 @@ def test_what_no_person_confirms_is_not_done_and_is_on_record(
         )
         said = client.refusal("decide", order="cancel", text='it is "late"')
         assert why in said
-        assert f'phasegate cancel --reason "it is \\"late\\"" --feature {SLUG}' in said
+        assert f"phasegate cancel --reason 'it is \"late\"' --feature {SLUG}" in said
         journal = client.call("resources/read", {"uri": f"phasegate://feature/{SLUG}/journal"})
         assert "tester 1.2 asked by MCP for: phasegate cancel" in journal["contents"][0]["text"]
         assert client.tool("status", feature=SLUG)["now"]["stage"] == "working"
@@ -244,6 +244,8 @@ def test_hostile_arguments_are_refused_as_at_the_command_line(run: FeatureRun) -
             assert "the arguments are: feature" in text, (
                 "a tool error, so that the model can mend it"
             )
+        unknown = client.refusal("explain", what="decision")
+        assert "what (answer, diff, " in unknown, "with the values to choose from"
         for uri in (
             "phasegate://feature/../x",
             f"phasegate://feature/{SLUG}/..%2F..%2Fx",
