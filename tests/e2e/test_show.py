@@ -83,6 +83,10 @@ def test_what_is_not_there_is_refused_with_the_way_to_what_is(carried: FeaturePr
         assert "hint: " in done.stderr
     beside = carried.command("show", "WP01", "--feature", "002-nothing")
     assert beside.code == 2
+    early = carried.command("resolve", "x")
+    assert (early.code, f"  hint: phasegate complete --feature {SLUG}" in early.stderr) == (4, True)
+    silent = carried.command("back", "requirements", " ")
+    assert (silent.code, 'hint: phasegate back 01-requirements "why"' in silent.stderr) == (4, True)
 
 
 def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeatureProject) -> None:
