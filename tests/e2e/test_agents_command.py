@@ -291,6 +291,9 @@ def test_a_program_without_a_sign_in_and_a_key_is_not_started(tmp_path: Path) ->
     assert "claude was not started: neither a sign-in nor a key was found" in done.stderr
     assert "set ANTHROPIC_API_KEY" in done.stderr
     assert not started.exists()
+    assert "installed, but no sign-in was found" in machine.command("agents").stdout
+    signed_in = machine.command("agents", env={"ANTHROPIC_API_KEY": KEY})
+    assert "claude  (claude_code, not configured)  can be started" in signed_in.stdout
     tried = machine.command("agents", "test", "claude", env={"ANTHROPIC_API_KEY": KEY})
     assert (tried.code, "does not work" in tried.stdout) == (1, True), tried.stdout + tried.stderr
 

@@ -244,6 +244,8 @@ def test_hostile_arguments_are_refused_as_at_the_command_line(run: FeatureRun) -
             assert "the arguments are: feature" in text, (
                 "a tool error, so that the model can mend it"
             )
+        unknown = client.refusal("explain", what="decision")
+        assert "what (answer, diff, " in unknown, "with the values to choose from"
         for uri in (
             "phasegate://feature/../x",
             f"phasegate://feature/{SLUG}/..%2F..%2Fx",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from phasegate.storage.lock import feature_lock
@@ -84,6 +86,10 @@ def test_what_is_not_there_is_refused_with_the_way_to_what_is(carried: FeaturePr
         assert "hint: " in done.stderr
     beside = carried.command("show", "WP01", "--feature", "002-nothing")
     assert beside.code == 2
+    early = carried.command("resolve", "x")
+    assert (early.code, f"  hint: phasegate complete --feature {SLUG}" in early.stderr) == (4, True)
+    silent = carried.command("back", "requirements", " ")
+    assert (silent.code, 'hint: phasegate back 01-requirements "why"' in silent.stderr) == (4, True)
 
 
 def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeatureProject) -> None:
@@ -101,11 +107,11 @@ def test_without_a_name_show_prints_the_grounds_of_the_merge(carried: FeaturePro
         assert section in shown
     named = carried.command("show", "001").stdout
     assert named.partition("  request:")[2] == shown.partition("  request:")[2], "but for its age"
-    pasted = shown.partition("every change: phasegate ")[2].partition("\n")[0]
+    pasted = shown.partition("the diff: phasegate ")[2].partition("\n")[0]
     for words in (pasted.split(), ["show", "--diff"]):
         diff = carried.command(*words).stdout
         assert "+++ b/bye.py" in diff
-        assert "+++ b/docs.md" in diff
+        assert ("+++ b/docs.md" in diff, "tasks.md" in diff) == (True, False)
     of_one_agent = carried.command("show", "--answer")
     assert (of_one_agent.code, "--answer needs a package" in of_one_agent.stderr) == (2, True)
     grounds = json.loads(carried.command("show", "--json").stdout)
@@ -260,3 +266,21 @@ def test_following_anything_but_a_log_is_refused(carried: FeatureProject) -> Non
         done = carried.command("show", "WP01", "--follow", *more)
         assert done.code == 2
         assert "--follow requires --log" in done.stderr
+
+
+@pytest.mark.parametrize(("rows", "is_paged"), [(10, True), (500, False)])
+def test_a_text_longer_than_the_terminal_has_a_pager(
+    carried: FeatureProject, rows: int, is_paged: bool
+) -> None:
+    terminal = pexpect.spawn(
+        sys.executable,
+        ["-m", "phasegate", "show", "--diff"],
+        cwd=str(carried.root),
+        env={**os.environ, "PAGER": "sed s/^/paged:/", "TERM": "xterm"},
+        dimensions=(rows, 100),
+        timeout=60,
+    )
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    shown = terminal.before.decode()
+    assert ("b/bye.py" in shown, "paged:" in shown) == (True, is_paged)

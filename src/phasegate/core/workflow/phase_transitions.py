@@ -133,7 +133,7 @@ def advance(workflow: Workflow) -> WorkflowOrRefusal:
 def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
     """Move back to an earlier phase. Its gate and all later gates must pass again."""
     if not why.strip():
-        return Refusal("going back needs a reason", 'back PHASE "why"')
+        return Refusal("going back needs a reason", f'phasegate back {phase} "why"')
     if not workflow.is_active:
         return _refuse(workflow, "go back")
 

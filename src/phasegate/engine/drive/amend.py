@@ -17,6 +17,7 @@ from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.core.workflow.phase_transitions import Refusal
 from phasegate.engine.drive.feature import lock_feature_journal
+from phasegate.engine.drive.orders import make_refusal_error
 from phasegate.engine.journal.entries import ACCEPTANCE_SEALED
 from phasegate.engine.journal.package import read_planned_packages
 from phasegate.engine.project.current_specs import read_current_specs
@@ -122,7 +123,7 @@ def amend_requirement(
         event = Amended(requirement=id_, text=text.strip(), before=amended.before, by=by)
         after = apply_or_refuse(journal.state, event)
         if isinstance(after, Refusal):
-            raise StateConflict(after.reason, after.hint or "see `phasegate status`")
+            raise make_refusal_error(after, journal.state)
 
         branch.commit_files(
             {f"{branch.folder}/{SPEC_FILE}": amended.text.encode()}, f"amend {id_}\n"

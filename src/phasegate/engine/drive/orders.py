@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from phasegate.config.settings import AgentSettings
+from phasegate.core.display.status import format_next_commands
 from phasegate.core.machine.feature_events import (
     AnyFeatureEvent,
     FeatureLimits,
@@ -228,7 +229,7 @@ def refuse_if_incomplete(project: Project, reader: RecordReader, slug: str) -> N
     """Raise StateConflict if a workflow cannot be completed yet, before an agent is started."""
     feature = read_feature(reader, slug)
     if feature is None:
-        raise StateConflict(f"feature {slug} has no workflow", "see `phasegate status`")
+        raise StateConflict(f"feature {slug} has no workflow", "phasegate status --all")
 
     workflow = feature.workflow
     if workflow.stage is Stage.BLOCKED and workflow.blocked_at is Stage.GATE_PASSED:
@@ -239,7 +240,7 @@ def refuse_if_incomplete(project: Project, reader: RecordReader, slug: str) -> N
 
     refused = phase_transitions.complete(workflow)
     if isinstance(refused, Refusal):
-        raise StateConflict(refused.reason, refused.hint or "see `phasegate status`")
+        raise make_refusal_error(refused, feature)
     if workflow.merges and not merges_at_forge(project):
         refuse_uncommitted_files(project, feature.base)
 
@@ -325,10 +326,24 @@ def _lock_and_record(
 
 
 def _record_order(journal: FeatureJournal, event: AnyFeatureEvent) -> Feature:
-    after = apply_or_refuse(journal.state if journal.is_started else None, event)
+    feature = journal.state if journal.is_started else None
+    after = apply_or_refuse(feature, event)
     if isinstance(after, Refusal):
-        raise StateConflict(after.reason, after.hint or "see `phasegate status`")
+        raise make_refusal_error(after, feature)
     return journal.record(event)
+
+
+def make_refusal_error(refusal: Refusal, feature: Feature | None) -> StateConflict:
+    """Return the error about a refused order, with the commands that are possible instead."""
+    commands = ""
+    if feature is not None:
+        commands = format_next_commands(
+            str(feature.workflow.stage),
+            is_last_phase=feature.workflow.is_last_phase,
+            remediation=feature.remediation,
+            command_suffix=f" --feature {feature.workflow.feature}",
+        )
+    return StateConflict(refusal.reason, refusal.hint or commands or "phasegate status")
 
 
 def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:

@@ -326,7 +326,10 @@ def _find_change_ends(
 
 
 def read_feature_diff(project: Project, reader: StoreReader, slug: str, path: str = "") -> str:
-    """Return the diff that the merge of a feature brings, of one file or of all."""
+    """Return the diff that the merge of a feature brings, of one file or of all.
+
+    The feature's own documents are left out, unless nothing else has changed.
+    """
     follower = JournalFollower(reader, slug, after=0)
     events = [*follower.read_events()]
     if follower.feature is None:
@@ -335,7 +338,13 @@ def read_feature_diff(project: Project, reader: StoreReader, slug: str, path: st
     ends = _find_change_ends(project, slug, follower.feature.base, events)
     if ends is None:
         return ""
-    return diff_changes(project.repository, *ends, [path] if path else None)
+    if path:
+        return diff_changes(project.repository, *ends, [path])
+
+    folder = f"{project.config.paths.features.rstrip('/')}/{slug}/"
+    paths = [file.path for file in list_changed_files(project.repository, *ends)]
+    code = [one for one in paths if not one.startswith(folder)]
+    return diff_changes(project.repository, *ends, code or paths)
 
 
 def _trace(project: Project, slug: str) -> tuple[tuple[RequirementTrace, ...], str]:
@@ -489,7 +498,7 @@ def _render_changes(grounds: DecisionGrounds) -> Iterator[str]:
     if grounds.documents:
         shown.append(f"and {pluralize(grounds.documents, 'document')} of the feature")
     if shown:
-        shown.append(f"every change: phasegate show {grounds.feature} --diff")
+        shown.append(f"the diff: phasegate show {grounds.feature} --diff")
     title = f"Changes ({pluralize(len(grounds.files), 'file')}, +{added} -{deleted})"
     yield from _render_section(title, shown or ["none yet"])
 

@@ -110,7 +110,10 @@ def _describe_waiting_feature(folder: Path, slug: str) -> str:
 
 
 def list_resources(folder: Path) -> list[JsonObject]:
-    """List the documents and the journal of all features."""
+    """List the documents and the journal of all features.
+
+    Documents of packages are many: they can be read, but are not listed.
+    """
     with open_reader(str(folder)) or nullcontext() as reader:
         slugs = list_features(reader) if reader else []
 
@@ -118,6 +121,7 @@ def list_resources(folder: Path) -> list[JsonObject]:
     documents = [
         (artifact.feature_slug, artifact.path, "text/markdown")
         for artifact in ArtifactFiles(folder).list_artifacts()
+        if not artifact.path.startswith("tasks/")
     ]
 
     return [

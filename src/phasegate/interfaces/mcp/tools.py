@@ -133,8 +133,12 @@ def call_tool(
         given = read_value(arguments, tool.arguments_type)
     except msgspec.ValidationError as error:
         # The specification wants a tool error, so that the model can correct it
-        fields = msgspec.structs.fields(tool.arguments_type)
-        names = ", ".join(field.name for field in fields)
+        type_ = tool.arguments_type
+        schemas = msgspec.json.schema(type_)["$defs"][type_.__name__]["properties"]
+        names = ", ".join(
+            f"{name} ({', '.join(schema['enum'])})" if "enum" in schema else name
+            for name, schema in schemas.items()
+        )
         return _make_tool_error(f"{tool.name}: {error}", f"the arguments are: {names or 'none'}")
 
     try:

@@ -10,7 +10,12 @@ from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
 from phasegate.core.agents.hosts import ANY_HOST, PUBLIC_HOSTS
 from phasegate.core.workflow.spending import Spending, format_spending
 from phasegate.engine.project.project import open_project, open_project_store
-from phasegate.engine.tools.agent_survey import AgentSurvey, load_folder_config, survey_agents
+from phasegate.engine.tools.agent_survey import (
+    NO_SIGN_IN,
+    AgentSurvey,
+    load_folder_config,
+    survey_agents,
+)
 from phasegate.engine.tools.agent_trial import RoundTrip, make_round_trip
 from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
 from phasegate.interfaces.cli.group import Group
@@ -92,7 +97,11 @@ def _format_agents(agents: Sequence[AgentSurvey], *, everything: bool) -> Iterat
     """Yield the lines about each agent and the gaps of its sandbox."""
     shown = [agent for agent in agents if everything or agent.path or agent.configured]
     for agent in shown:
-        state = "can be started" if agent.can_start else "cannot be started"
+        state = "cannot be started"
+        if agent.can_start:
+            state = "can be started"
+            if any(one.what == NO_SIGN_IN for one in agent.missing):
+                state = "installed, but no sign-in was found"
         configured = "" if agent.configured else ", not configured"
         yield make_printable(f"{agent.name}  ({agent.harness}{configured})  {state}")
         for name, text in _list_facts(agent):

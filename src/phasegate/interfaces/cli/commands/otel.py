@@ -5,6 +5,8 @@ Only this command imports OpenTelemetry.
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 
 POLL_INTERVAL_S = 0.5
+# Of the SDK's exporters
+_DEFAULT_ENDPOINT = "http://localhost:4318"
 
 
 @click.group(cls=Group)
@@ -88,6 +92,8 @@ def _export_telemetry(
             f"{error.name} is not installed", "in a checkout of Phasegate: pip install '.[otel]'"
         ) from error
 
+    # Its lines are those of the HTTP library, one for each try; below is one that says what to do
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     resource = Resource({"service.name": "phasegate"})
     base = f"{endpoint.rstrip('/')}/v1" if endpoint else ""
     outcomes: list[str] = []
@@ -97,13 +103,15 @@ def _export_telemetry(
         exported = span_exporter.export([_to_sdk_span(span, resource) for span in spans])
         outcomes.append(exported.name)
 
-    if metrics:
+    if metrics and "FAILURE" not in outcomes:
         metric_exporter = OTLPMetricExporter(endpoint=f"{base}/metrics" if base else None)
         outcomes.append(metric_exporter.export(_to_sdk_metrics(metrics, since, resource)).name)
 
     if any(outcome != "SUCCESS" for outcome in outcomes):
+        address = endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _DEFAULT_ENDPOINT
         raise EnvironmentUnavailable(
-            "the collector did not accept the data", "check its address: --endpoint"
+            f"the collector did not accept the data: {address}",
+            "is it running there? Another address: phasegate otel export --endpoint URL",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -206,7 +207,7 @@ def _show_feature(
         content = StoredPart(kind=PartKind.DIFF, feature=slug, subject=slug, job="", text=text)
         print_result(content, "", as_json)
     else:
-        _print_text(text, is_diff=True)
+        _print_text(text, is_diff=True, use_pager=True)
 
 
 def _print_part(view: Subject, content: StoredPart) -> None:
@@ -215,7 +216,7 @@ def _print_part(view: Subject, content: StoredPart) -> None:
         author = next((job for job in view.jobs if job.id == content.job), None)
         if author is not None:
             print_line(f"{author.phase} by {author.agent}, round {author.round}", err=True)
-    _print_text(content.text, is_diff=content.kind == PartKind.DIFF)
+    _print_text(content.text, is_diff=content.kind == PartKind.DIFF, use_pager=True)
 
 
 def _fit_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -284,8 +285,8 @@ def _wait_for_more() -> bool:
     return True
 
 
-def _print_text(text: str, *, is_diff: bool = False) -> None:
-    """Print a text, with colours for a diff on a terminal."""
+def _print_text(text: str, *, is_diff: bool = False, use_pager: bool = False) -> None:
+    """Print a text; on a terminal, a diff has colours, and a long text may have a pager."""
     if sys.stdout.isatty():
         text = escape_unprintable(text, keep="\n\t")
         if is_diff:
@@ -293,6 +294,9 @@ def _print_text(text: str, *, is_diff: bool = False) -> None:
             colours = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
             lines = (style(line, colours.get(line[:1], "plain")) for line in text.splitlines())
             text = "\n".join(lines)
+        if use_pager and text.count("\n") >= os.get_terminal_size(sys.stdout.fileno()).lines:
+            click.echo_via_pager(text)
+            return
     else:
         text = escape_controls(text)
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
