@@ -14,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -414,6 +415,12 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
         look({"lint": "success"})
         forge.merge_fails = message
 
+    def dissent() -> None:
+        """Somebody refuses while the merge is being checked, which ends with another look."""
+        look({"lint": "success"})
+        review = forge.pulls[1].reviews[0]
+        forge.pulls[1].reviews.append(replace(review, author="grace", state="CHANGES_REQUESTED"))
+
     red = {"lint": "failure"}
     forge.people = [
         talk,
@@ -421,6 +428,9 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
         *[lambda: look(red)] * 3,
         *[lambda: refuse("Merge commits are not allowed")] * 2,
         lambda: refuse(""),
+        dissent,
+        *[lambda: look({"lint": "success"})] * 2,
+        lambda: forge.approve(1, "grace"),
     ]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
@@ -428,6 +438,7 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
     assert {one.partition(":")[0] for one in seen} == {"open"}
     assert any("has a CI check" in one for one in seen), seen
     assert any("CI is red: lint" in one for one in seen), seen
+    assert any("changes requested" in one for one in seen), seen
     assert [one for one in made.happened() if isinstance(one, RemarksReceived)] == []
     told = [json.loads(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
     outcomes = [one["reason"].partition(": http")[0] for one in told if "pull" in one["outcome"]]

@@ -98,8 +98,12 @@ def judge_checks(
 
 
 def select_foreign_checks(checks: Iterable[Check]) -> list[Check]:
-    """Return the checks that are not Phasegate's own."""
-    return [check for check in checks if check.name != OWN_CONTEXT]
+    """Return the checks that are not Phasegate's own status, which has always passed."""
+    return [
+        check
+        for check in checks
+        if check.name != OWN_CONTEXT or check.state is not CheckState.PASSED
+    ]
 
 
 def _is_matched(pattern: str, checks: Sequence[Check]) -> bool:
