@@ -37,6 +37,7 @@ GITHUB = "/api/v3/repos/team/greet"
 GITLAB = "/api/v4/projects/team/greet"
 GITEA = "/api/v1/repos/team/greet"
 MERGE_REQUEST = f"{GITLAB}/merge_requests/1"
+APPROVALS = f"{MERGE_REQUEST}/approvals"
 STATUSES = f"{GITLAB}/repository/commits/{HEAD}/statuses"
 
 
@@ -125,7 +126,7 @@ def gitlab() -> Answers:
         f"{MERGE_REQUEST}/versions": [
             {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:00:00.000Z"}
         ],
-        f"{MERGE_REQUEST}/approvals": {
+        APPROVALS: {
             "approved": True,
             "approvals_required": 1,
             "approved_by": [{"user": ada, "approved_at": "2026-11-18T10:01:00.000Z"}],
@@ -241,7 +242,7 @@ def gitea_reviews(*found: Answers) -> Change:
 def approved_by(identity: int, username: str, **more: object) -> Change:
     user = {"id": identity, "username": username, **more}
     return put(
-        f"{MERGE_REQUEST}/approvals",
+        APPROVALS,
         approved_by=[{"user": user, "approved_at": "2026-11-18T10:01:00.000Z"}],
     )
 
@@ -255,7 +256,7 @@ def rules_of_gitlab(*approved_at: str) -> Change:
             {"user": user, "approved_at": f"2026-11-18T{time}:00.000Z"}
             for user, time in zip(people, approved_at, strict=False)
         ]
-        put(f"{MERGE_REQUEST}/approvals", approvals_required=2, approved_by=approvals)(answers)
+        put(APPROVALS, approvals_required=2, approved_by=approvals)(answers)
         rules = [
             {"approvals_required": 1, "approved_by": people[:1]},
             {"approvals_required": 1, "approved_by": people},
@@ -395,9 +396,9 @@ REFUSED: list[tuple[str, str, Change]] = [
     ),
     ("gitlab", "conflicts", put(MERGE_REQUEST, has_conflicts=True)),
     ("gitlab", "old draft", put(MERGE_REQUEST, work_in_progress=True)),
-    ("gitlab", "not approved", put(f"{MERGE_REQUEST}/approvals", approved=False)),
-    ("gitlab", "two required", put(f"{MERGE_REQUEST}/approvals", approvals_required=2)),
-    ("gitlab", "nobody", put(f"{MERGE_REQUEST}/approvals", approved_by=[])),
+    ("gitlab", "not approved", put(APPROVALS, approved=False)),
+    ("gitlab", "two required", put(APPROVALS, approvals_required=2)),
+    ("gitlab", "nobody", put(APPROVALS, approved_by=[])),
     ("gitlab", "author", approved_by(9, "phasegate-user")),
     ("gitlab", "bot", approved_by(8, "project_1_bot")),
     ("gitlab", "service account", approved_by(8, "helper", bot=True)),
@@ -421,6 +422,34 @@ REFUSED: list[tuple[str, str, Change]] = [
         ),
     ),
     ("gitlab", "merged results of another head", merged_results("success", BASE, OLD)),
+    (
+        "gitlab",
+        "only a pipeline of another head, beside a green check",
+        put(MERGE_REQUEST, head_pipeline={"status": "success", "sha": OLD}),
+    ),
+    (
+        "gitlab",
+        "a red job that has our name",
+        lambda a: (
+            put(MERGE_REQUEST, head_pipeline={"status": "failed", "sha": HEAD})(a),
+            a[STATUSES].append(job(2, "phasegate", "failed", "refs/merge-requests/1/head")),
+        ),
+    ),
+    ("gitlab", "approvals left", put(APPROVALS, approvals_left=1)),
+    (
+        "gitlab",
+        "approved in the second of the push",
+        put_list(
+            f"{MERGE_REQUEST}/versions",
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:01:00.000Z"},
+            {"head_commit_sha": OLD, "created_at": "2026-11-18T10:00:00.000Z"},
+        ),
+    ),
+    (
+        "gitlab",
+        "old version that cannot merge",
+        lambda a: old_gitlab(a, merge_status="cannot_be_merged"),
+    ),
     ("gitlab", "merged results of a later push", merged_results("success", HEAD)),
     (
         "gitlab",
@@ -473,6 +502,22 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("gitea", "two required", put(f"{GITEA}/branches/main", required_approvals=2)),
     ("gitea", "not mergeable", put(f"{GITEA}/pulls/1", mergeable=False)),
     ("gitea", "draft", put(f"{GITEA}/pulls/1", draft=True)),
+    *(
+        ("gitea", f"draft by its title: {title}", put(f"{GITEA}/pulls/1", title=title))
+        for title in ("WIP: One", "[wip] One")
+    ),
+    (
+        "gitea",
+        "a red status that has our name",
+        put(
+            f"{GITEA}/commits/{HEAD}/status",
+            statuses=[
+                {"context": "test", "status": "success"},
+                {"context": "phasegate", "status": "failure"},
+            ],
+            total_count=2,
+        ),
+    ),
     *(
         ("gitea", name, gitea_reviews(review(1, "ada", "APPROVED", **{"official": True, **more})))
         for name, more in (
@@ -539,6 +584,20 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         ),
     ),
     ("gitlab", "both rules met by one user", rules_of_gitlab("10:01")),
+    ("gitlab", "old version", lambda a: old_gitlab(a, merge_status="can_be_merged")),
+    (
+        "gitlab",
+        "the status in the documents",
+        put(MERGE_REQUEST, detailed_merge_status="can_be_merged"),
+    ),
+    (
+        "gitlab",
+        "approved in the second of the only push",
+        put_list(
+            f"{MERGE_REQUEST}/versions",
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:01:00.000Z"},
+        ),
+    ),
     ("gitlab", "merged results", merged_results("success", BASE, HEAD)),
     (
         "gitlab",
@@ -571,6 +630,24 @@ ACCEPTED: list[tuple[str, str, Change]] = [
     ),
     ("gitea", "branch not told", lambda a: a.pop(f"{GITEA}/branches/main")),
 ]
+
+
+def old_gitlab(answers: Answers, merge_status: str) -> None:
+    """A version without the newer fields."""
+    for path, name in ((MERGE_REQUEST, "detailed_merge_status"), (APPROVALS, "approved")):
+        del answers[path][name]
+    answers[MERGE_REQUEST]["merge_status"] = merge_status
+    answers[APPROVALS]["approvals_left"] = 0
+    for one in answers[APPROVALS]["approved_by"]:
+        del one["approved_at"]
+        note = {
+            "id": 5,
+            "system": True,
+            "author": one["user"],
+            "body": "approved this merge request",
+        }
+        note["created_at"] = "2026-11-18T10:01:00.000Z"
+        answers[f"{MERGE_REQUEST}/discussions"] = [{"id": "5", "notes": [note]}]
 
 
 def own_status(answers: Answers) -> None:
@@ -618,7 +695,7 @@ def served(answers: Answers) -> Iterator[str]:
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

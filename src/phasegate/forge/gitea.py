@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from phasegate.core.forge.checks import Check, CommitChecks, select_foreign_checks
 from phasegate.core.forge.pull_request import (
     PullRequest,
@@ -30,6 +32,8 @@ from phasegate.forge.http import ApiError, ApiPayload
 from phasegate.forge.port import MergeOutcome, MergeResult, PullSpec
 
 _DRAFT_PREFIX = "WIP: "
+# In versions without the field `draft`, the title alone shows it
+_DRAFT_PREFIXES = ("WIP:", "[WIP]")
 
 
 class _GiteaStatus(ApiPayload, frozen=True):
@@ -125,6 +129,10 @@ class Gitea(GitHubCompatible):
 
         base = f"{self._repository}/branches/{quote(found.base.ref, safe='')}"
         branch = self._api.get_optional(base, _GiteaBranch) or _GiteaBranch()
+
+        if found.draft is None:
+            is_draft = found.title.upper().startswith(_DRAFT_PREFIXES)
+            found = msgspec.structs.replace(found, draft=is_draft)
 
         return PullRequestSnapshot(
             pull=to_pull(found),

@@ -60,7 +60,8 @@ class PullPayload(ApiPayload, frozen=True):
     # GitHub only; needed for GraphQL
     node_id: str = ""
     body: str | None = None
-    draft: bool = False
+    # Not in old versions of Gitea
+    draft: bool | None = None
     merged_at: str | None = None
     merge_commit_sha: str | None = None
     mergeable: bool | None = None
@@ -332,7 +333,7 @@ def to_pull(payload: PullPayload) -> PullRequest:
         head=payload.head.sha,
         base=payload.base.ref,
         body=payload.body or "",
-        draft=payload.draft,
+        draft=bool(payload.draft),
         labels=tuple(label.name for label in payload.labels or ()),
         reviewers=tuple(user.login for user in payload.requested_reviewers or ()),
         merge_commit=(payload.merge_commit_sha or "") if payload.merged_at else "",

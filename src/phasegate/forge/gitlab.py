@@ -47,7 +47,8 @@ _CHECK_STATES = {
     # A user has to start it
     "manual": CheckState.RUNNING,
 }
-_CONFLICT_MERGE_STATUSES = ("conflict", "broken_status")
+_MERGEABLE_STATUSES = ("mergeable", "can_be_merged")
+_CONFLICT_MERGE_STATUSES = ("conflict", "broken_status", "cannot_be_merged")
 _BEHIND_MERGE_STATUS = "need_rebase"
 _BOT_NAME = re.compile(
     r"^(?:project|group)_\d+_bot(?:_|$)|^service_account_(?:\w+_)?[0-9a-f]{32}$|\[bot\]$"
@@ -92,7 +93,9 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     has_conflicts: bool = False
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
+    # Newer versions; its values include those of `merge_status`
     detailed_merge_status: str = ""
+    merge_status: str = ""
     # Also true for a merge request on a merge train
     merge_when_pipeline_succeeds: bool = False
     labels: tuple[str, ...] = ()
@@ -108,9 +111,17 @@ class _GitLabApproval(ApiPayload, frozen=True):
 
 
 class _GitLabApprovals(ApiPayload, frozen=True):
-    approved: bool = False
     approvals_required: int = 0
+    # Some versions give only one of these
+    approved: bool | None = None
+    approvals_left: int | None = None
     approved_by: tuple[_GitLabApproval, ...] = ()
+
+    @property
+    def is_approved(self) -> bool:
+        if self.approved is None:
+            return self.approvals_left == 0
+        return self.approved and not self.approvals_left
 
 
 class _GitLabApprovalRule(ApiPayload, frozen=True):
@@ -272,7 +283,9 @@ class GitLab:
             review_decision=decision,
             review_note=review_note,
             checks=self._fetch_commit_checks(found),
-            mergeable=False if found.has_conflicts else _is_mergeable(found.detailed_merge_status),
+            mergeable=False
+            if found.has_conflicts
+            else _is_mergeable(found.detailed_merge_status or found.merge_status),
             is_behind=found.detailed_merge_status == _BEHIND_MERGE_STATUS,
             remarks=tuple(
                 self._make_remark(note, discussion, pull.head, requesting)
@@ -376,17 +389,23 @@ class GitLab:
             and not one.user.is_bot
             and (not _is_author(one.user, found) or self._allows_author_approval())
         ]
-        if not approvals.approved or not by_writers:
+        if not approvals.is_approved or not by_writers:
             return ReviewDecision.NOT_APPROVED, ""
 
-        pushed_at_s = self._fetch_push_time_s(path, head, system_notes)
+        pages = self._api.get_optional_pages(f"{path}/versions", list[_GitLabVersion], len)
+        versions = [one for page in pages for one in page]
+        pushed_at_s = _find_push_time_s(versions, head, system_notes)
         times = {
             one.user: _parse_time_s(
                 one.approved_at or _find_approval_time(one.user.id, system_notes)
             )
             for one in by_writers
         }
-        stale = [user for user, time in times.items() if not is_given_for_head(time, pushed_at_s)]
+        stale = [
+            user
+            for user, time in times.items()
+            if not is_given_for_head(time, pushed_at_s, was_moved=len(versions) > 1)
+        ]
         # Without times, approvals are those of the head only if a push removes them
         is_time_unknown = pushed_at_s is None or None in times.values()
         if is_time_unknown and self._removes_approvals_on_push():
@@ -432,24 +451,14 @@ class GitLab:
         settings = self._api.get_optional(path, _GitLabApprovalSettings)
         return settings is not None and settings.merge_requests_author_approval
 
-    def _fetch_push_time_s(
-        self, path: str, head: str, system_notes: Sequence[_GitLabNote]
-    ) -> float | None:
-        """Return when the head became the head of the merge request, if GitLab reports it."""
-        versions = self._api.get_optional(f"{path}/versions", list[_GitLabVersion])
-        times = [one.created_at for one in versions or () if one.head_commit_sha == head]
-        if not times and versions is None:
-            times = [note.created_at for note in system_notes if _COMMITS_NOTE.match(note.body)]
-
-        known = [time for time in map(_parse_time_s, times) if time is not None]
-        return max(known, default=None)
-
     def _fetch_commit_checks(self, found: _GitLabMergeRequest) -> CommitChecks:
         """Fetch the checks of the head; its pipeline counts unless it passed."""
         head = found.sha or ""
         checks = self._fetch_checks(head)
         pipeline = found.head_pipeline
         if pipeline is not None and not self._is_pipeline_of(pipeline, head):
+            # That of this head has not been created yet
+            checks = [*checks, Check("pipeline (of another commit)", CheckState.RUNNING)]
             pipeline = None
         # The jobs of a merged results pipeline belong to the merge of the head with its target
         if pipeline is not None and pipeline.sha != head:
@@ -465,7 +474,7 @@ class GitLab:
             state = _CHECK_STATES.get(pipeline.status, CheckState.FAILED)
             if pipeline.status == "skipped" and not self._allows_skipped_pipeline():
                 state = CheckState.FAILED
-            is_shown = any(check.state is state for check in checks)
+            is_shown = any(check.state is state for check in select_foreign_checks(checks))
             if state is not CheckState.PASSED and not is_shown:
                 checks = [*checks, Check(f"pipeline ({pipeline.status})", state)]
 
@@ -544,7 +553,7 @@ def _is_mergeable(status: str) -> bool | None:
 
     GitLab has a status for every rule that is not met; reviews and checks show these, too.
     """
-    if status == "mergeable":
+    if status in _MERGEABLE_STATUSES:
         return True
     if status in _CONFLICT_MERGE_STATUSES:
         return False
@@ -562,6 +571,18 @@ def _parse_time_s(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
+
+
+def _find_push_time_s(
+    versions: Sequence[_GitLabVersion], head: str, system_notes: Sequence[_GitLabNote]
+) -> float | None:
+    """Return when the head became the head of the merge request, if GitLab reports it."""
+    times = [one.created_at for one in versions if one.head_commit_sha == head]
+    if not versions:
+        times = [note.created_at for note in system_notes if _COMMITS_NOTE.match(note.body)]
+
+    known = [time for time in map(_parse_time_s, times) if time is not None]
+    return max(known, default=None)
 
 
 def _find_approval_time(user: int, system_notes: Sequence[_GitLabNote]) -> str:
