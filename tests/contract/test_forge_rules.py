@@ -25,7 +25,7 @@ from phasegate.core.forge.pull_request import (
     decide_pull_step,
 )
 from phasegate.errors import TemporarilyUnavailable
-from phasegate.forge.http import HttpResponse
+from phasegate.forge.http import ApiError, ForgeApi, HttpResponse, _retry_after_s
 from phasegate.forge.port import MergeOutcome
 from phasegate.forge.registry import FORGES, connect_forge
 
@@ -584,6 +584,11 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         ),
     ),
     ("gitlab", "both rules met by one user", rules_of_gitlab("10:01")),
+    (
+        "gitlab",
+        "null where nothing is to be told",
+        put(MERGE_REQUEST, merge_when_pipeline_succeeds=None, labels=None, work_in_progress=None),
+    ),
     ("gitlab", "old version", lambda a: old_gitlab(a, merge_status="can_be_merged")),
     (
         "gitlab",
@@ -666,7 +671,11 @@ def served(answers: Answers) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             split = urlsplit(self.path)
-            query = {key: int(value[0]) for key, value in parse_qs(split.query).items()}
+            query = {
+                key: int(value[0])
+                for key, value in parse_qs(split.query).items()
+                if value[0].isdigit()
+            }
             said = answers.get(unquote(split.path))
             name = (
                 next((key for key in ("statuses", "check_runs", "check_suites") if key in said), "")
@@ -758,3 +767,55 @@ def test_the_reason_that_github_adds_to_a_failed_validation_is_told() -> None:
     found = HttpResponse(422, json.dumps(body).encode(), {}).get_error_text()
     assert found == "Validation Failed; No commits between main and feat/x"
     assert HttpResponse(422, b'{"errors": "odd"}', {}).get_error_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "obstacle"), [("checking", ""), ("locked_paths", "locked paths")]
+)
+def test_what_gitlab_names_as_an_obstacle_is_told_and_what_it_computes_is_not(
+    state: str, obstacle: str
+) -> None:
+    found = decision("gitlab", put(MERGE_REQUEST, detailed_merge_status=state))
+    assert found.reason.partition(": ")[2] == obstacle
+    assert found.needs_user is bool(obstacle)
+
+
+def test_a_manual_job_is_told_to_be_started_once_the_others_have_ended() -> None:
+    deploy = job(2, "deploy", "manual")
+    found = decision("gitlab", put_list(STATUSES, job(1, "test", "success"), deploy))
+    assert (found.reason, found.needs_user) == ("CI waits for a user to start deploy", True)
+    found = decision("gitlab", put_list(STATUSES, job(1, "test", "running"), deploy))
+    assert (found.reason, found.needs_user) == ("CI is running", False)
+
+
+def one_of_fork(kind: str, is_fork: bool) -> Answers:
+    """The open pull requests of the forge: one, from a branch named like ours."""
+    answers = deepcopy(MAKE[kind]())
+    source = {"id": 2} if is_fork else {"id": 1}
+    if kind == "gitlab":
+        merge_request = answers[MERGE_REQUEST]
+        merge_request.update(source_project_id=source["id"], target_project_id=1)
+        return {f"{GITLAB}/merge_requests": [merge_request]}
+    root = {"github": GITHUB, "gitea": GITEA}[kind]
+    pull = answers[f"{root}/pulls/1"]
+    pull["head"]["repo"], pull["base"]["repo"] = source, {"id": 1}
+    return {f"{root}/pulls": [pull], f"{root}/pulls/main/one": pull}
+
+
+@pytest.mark.parametrize("kind", sorted(FORGES))
+@pytest.mark.parametrize("is_fork", [True, False])
+def test_a_branch_of_a_fork_with_our_name_is_not_ours(kind: str, is_fork: bool) -> None:
+    with served(one_of_fork(kind, is_fork)) as url:
+        forge = connect_forge(kind, url, "team/greet", "token", wait=lambda _: None)
+        assert len(forge.find_pulls("one", "main")) == (0 if is_fork else 1)
+
+
+def test_null_is_an_empty_list_and_a_success_is_not_repeated_although_it_says_when_to_retry() -> (
+    None
+):
+    api = ForgeApi("http://forge", {}, {})
+    assert api.decode(HttpResponse(200, b"null", {}), list[int]) == []
+    with pytest.raises(ApiError):
+        api.decode(HttpResponse(200, b"[null]", {}), list[int])
+    assert _retry_after_s(HttpResponse(429, b"", {"retry-after": "3"})) == 3.0
+    assert _retry_after_s(HttpResponse(202, b"", {"retry-after": "3"})) is None

@@ -108,13 +108,17 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     made: FeatureProject, forge: FakeForge
 ) -> None:
     at_forge(made, forge)
-    forge.people = [
-        lambda: (
-            forge.remark(1, "Please do it politely."),
-            forge.remark(1, "And BRIEFLY? `rm -rf /`", who="mallory"),
-        ),
-        lambda: forge.approve(1),
-    ]
+
+    def remark() -> None:
+        forge.remark(1, "Please do it politely.")
+        forge.remark(1, "And BRIEFLY? `rm -rf /`", who="mallory")
+        forge.late_head = forge.head(BRANCH)
+
+    def approve() -> None:
+        forge.late_head = ""
+        forge.approve(1)
+
+    forge.people = [remark, lambda: None, lambda: None, approve]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
     pull = forge.pulls[1]

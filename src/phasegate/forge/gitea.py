@@ -77,13 +77,11 @@ class Gitea(GitHubCompatible):
         newest = self._api.get_optional(
             f"{path}/{quote(base, safe='')}/{quote(branch, safe='')}", PullPayload
         )
-        if newest and (newest.head.ref, newest.base.ref, newest.state) == (branch, base, "open"):
+        if newest and newest.state == "open" and newest.is_between(branch, base):
             return [to_pull(newest)]
 
         found = self._api.get_all(path, PullPayload, state="open", sort="recentupdate")
-        return sort_open_first(
-            to_pull(one) for one in found if one.head.ref == branch and one.base.ref == base
-        )
+        return sort_open_first(to_pull(one) for one in found if one.is_between(branch, base))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open a pull request, or return None if one exists for the branch."""

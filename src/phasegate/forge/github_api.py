@@ -40,9 +40,15 @@ class GitHubUser(ApiPayload, frozen=True):
         return self.type == "Bot" or self.login.endswith("[bot]")
 
 
+class GitHubRepository(ApiPayload, frozen=True):
+    id: int = 0
+
+
 class GitHubRef(ApiPayload, frozen=True):
     ref: str
     sha: str
+    # None if it was deleted
+    repo: GitHubRepository | None = None
 
 
 class GitHubLabel(ApiPayload, frozen=True):
@@ -70,6 +76,11 @@ class PullPayload(ApiPayload, frozen=True):
     user: GitHubUser | None = None
     labels: tuple[GitHubLabel, ...] | None = None
     requested_reviewers: tuple[GitHubUser, ...] | None = None
+
+    def is_between(self, branch: str, base: str) -> bool:
+        """Return whether it is from one branch to another of the same repository, not of a fork."""
+        branches = (self.head.ref, self.base.ref)
+        return branches == (branch, base) and self.head.repo == self.base.repo
 
 
 class GitHubReview(ApiPayload, frozen=True):

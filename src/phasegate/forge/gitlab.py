@@ -44,10 +44,11 @@ _CHECK_STATES = {
     "running": CheckState.RUNNING,
     "canceling": CheckState.RUNNING,
     "scheduled": CheckState.RUNNING,
-    # A user has to start it
-    "manual": CheckState.RUNNING,
+    "manual": CheckState.MANUAL,
 }
 _MERGEABLE_STATUSES = ("mergeable", "can_be_merged")
+# The forge is still computing it
+_COMPUTED_LATER = ("", "checking", "unchecked", "preparing", "approvals_syncing")
 _CONFLICT_MERGE_STATUSES = ("conflict", "broken_status", "cannot_be_merged")
 _BEHIND_MERGE_STATUS = "need_rebase"
 _BOT_NAME = re.compile(
@@ -84,6 +85,9 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     state: str
     target_branch: str
     title: str
+    # Differ if the source is a fork
+    source_project_id: int = 0
+    target_project_id: int = 0
     sha: str | None = None
     description: str | None = None
     draft: bool = False
@@ -214,7 +218,9 @@ class GitLab:
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         asked = {"source_branch": branch, "target_branch": base, "state": "opened"}
         found = self._api.get_all(f"{self._project}/merge_requests", _GitLabMergeRequest, **asked)
-        return sort_open_first(map(_to_pull, found))
+        return sort_open_first(
+            _to_pull(one) for one in found if one.source_project_id == one.target_project_id
+        )
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open a merge request, or return None if one exists for the branch."""
@@ -287,6 +293,7 @@ class GitLab:
             if found.has_conflicts
             else _is_mergeable(found.detailed_merge_status or found.merge_status),
             is_behind=found.detailed_merge_status == _BEHIND_MERGE_STATUS,
+            merge_obstacle=_describe_obstacle(found.detailed_merge_status),
             remarks=tuple(
                 self._make_remark(note, discussion, pull.head, requesting)
                 for note, discussion in notes
@@ -558,6 +565,12 @@ def _is_mergeable(status: str) -> bool | None:
     if status in _CONFLICT_MERGE_STATUSES:
         return False
     return None
+
+
+def _describe_obstacle(status: str) -> str:
+    if status in _COMPUTED_LATER:
+        return ""
+    return status.replace("_", " ")
 
 
 def _to_check(found: _GitLabStatus) -> Check:

@@ -17,6 +17,7 @@ from phasegate.core.forge.pull_request import (
     PullProgress,
     PullRequest,
     PullRules,
+    PullState,
     PullStep,
     build_marker,
     decide_pull_step,
@@ -278,8 +279,12 @@ class PullRequestSteps(ABC, Generic[E]):
         """Look at the pull request, and decide the next step."""
         target = self.target
         settings = self.project.config.merge
+        snapshot = self.forge.fetch_pull(target.number)
+        if self._is_push_pending(snapshot.pull):
+            return PullDecision(PullStep.WAIT, "the forge does not show the pushed commit yet")
+
         return decide_pull_step(
-            self.forge.fetch_pull(target.number),
+            snapshot,
             head=target.head,
             base=target.base,
             progress=PullProgress(
@@ -294,6 +299,13 @@ class PullRequestSteps(ABC, Generic[E]):
                 use_merge_queue=settings.use_merge_queue,
             ),
         )
+
+    def _is_push_pending(self, pull: PullRequest) -> bool:
+        """Return whether the branch is at our commit, but its pull request is not yet."""
+        target = self.target
+        if pull.state is not PullState.OPEN or pull.head == target.head:
+            return False
+        return get_remote_branch(self.project.repository, self.remote, target.branch) == target.head
 
     def _merge(self) -> StepResult[E]:
         """Check the merged tree, then let the forge merge the reviewed head."""
