@@ -399,8 +399,8 @@ class GitLab:
         if not approvals.is_approved or not by_writers:
             return ReviewDecision.NOT_APPROVED, ""
 
-        pages = self._api.get_optional_pages(f"{path}/versions", list[_GitLabVersion], len)
-        versions = [one for page in pages for one in page]
+        # The newest comes first, so that the first page is enough
+        versions = self._api.get_optional(f"{path}/versions", list[_GitLabVersion]) or []
         pushed_at_s = _find_push_time_s(versions, head, system_notes)
         times = {
             one.user: _parse_time_s(
