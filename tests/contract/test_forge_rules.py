@@ -25,7 +25,7 @@ from phasegate.core.forge.pull_request import (
     decide_pull_step,
 )
 from phasegate.errors import TemporarilyUnavailable
-from phasegate.forge.http import HttpResponse
+from phasegate.forge.http import ApiError, ForgeApi, HttpResponse, _retry_after_s
 from phasegate.forge.port import MergeOutcome
 from phasegate.forge.registry import FORGES, connect_forge
 
@@ -37,6 +37,7 @@ GITHUB = "/api/v3/repos/team/greet"
 GITLAB = "/api/v4/projects/team/greet"
 GITEA = "/api/v1/repos/team/greet"
 MERGE_REQUEST = f"{GITLAB}/merge_requests/1"
+APPROVALS = f"{MERGE_REQUEST}/approvals"
 STATUSES = f"{GITLAB}/repository/commits/{HEAD}/statuses"
 
 
@@ -125,7 +126,7 @@ def gitlab() -> Answers:
         f"{MERGE_REQUEST}/versions": [
             {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:00:00.000Z"}
         ],
-        f"{MERGE_REQUEST}/approvals": {
+        APPROVALS: {
             "approved": True,
             "approvals_required": 1,
             "approved_by": [{"user": ada, "approved_at": "2026-11-18T10:01:00.000Z"}],
@@ -241,7 +242,7 @@ def gitea_reviews(*found: Answers) -> Change:
 def approved_by(identity: int, username: str, **more: object) -> Change:
     user = {"id": identity, "username": username, **more}
     return put(
-        f"{MERGE_REQUEST}/approvals",
+        APPROVALS,
         approved_by=[{"user": user, "approved_at": "2026-11-18T10:01:00.000Z"}],
     )
 
@@ -255,7 +256,7 @@ def rules_of_gitlab(*approved_at: str) -> Change:
             {"user": user, "approved_at": f"2026-11-18T{time}:00.000Z"}
             for user, time in zip(people, approved_at, strict=False)
         ]
-        put(f"{MERGE_REQUEST}/approvals", approvals_required=2, approved_by=approvals)(answers)
+        put(APPROVALS, approvals_required=2, approved_by=approvals)(answers)
         rules = [
             {"approvals_required": 1, "approved_by": people[:1]},
             {"approvals_required": 1, "approved_by": people},
@@ -395,9 +396,9 @@ REFUSED: list[tuple[str, str, Change]] = [
     ),
     ("gitlab", "conflicts", put(MERGE_REQUEST, has_conflicts=True)),
     ("gitlab", "old draft", put(MERGE_REQUEST, work_in_progress=True)),
-    ("gitlab", "not approved", put(f"{MERGE_REQUEST}/approvals", approved=False)),
-    ("gitlab", "two required", put(f"{MERGE_REQUEST}/approvals", approvals_required=2)),
-    ("gitlab", "nobody", put(f"{MERGE_REQUEST}/approvals", approved_by=[])),
+    ("gitlab", "not approved", put(APPROVALS, approved=False)),
+    ("gitlab", "two required", put(APPROVALS, approvals_required=2)),
+    ("gitlab", "nobody", put(APPROVALS, approved_by=[])),
     ("gitlab", "author", approved_by(9, "phasegate-user")),
     ("gitlab", "bot", approved_by(8, "project_1_bot")),
     ("gitlab", "service account", approved_by(8, "helper", bot=True)),
@@ -421,6 +422,34 @@ REFUSED: list[tuple[str, str, Change]] = [
         ),
     ),
     ("gitlab", "merged results of another head", merged_results("success", BASE, OLD)),
+    (
+        "gitlab",
+        "only a pipeline of another head, beside a green check",
+        put(MERGE_REQUEST, head_pipeline={"status": "success", "sha": OLD}),
+    ),
+    (
+        "gitlab",
+        "a red job that has our name",
+        lambda a: (
+            put(MERGE_REQUEST, head_pipeline={"status": "failed", "sha": HEAD})(a),
+            a[STATUSES].append(job(2, "phasegate", "failed", "refs/merge-requests/1/head")),
+        ),
+    ),
+    ("gitlab", "approvals left", put(APPROVALS, approvals_left=1)),
+    (
+        "gitlab",
+        "approved in the second of the push",
+        put_list(
+            f"{MERGE_REQUEST}/versions",
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:01:00.000Z"},
+            {"head_commit_sha": OLD, "created_at": "2026-11-18T10:00:00.000Z"},
+        ),
+    ),
+    (
+        "gitlab",
+        "old version that cannot merge",
+        lambda a: old_gitlab(a, merge_status="cannot_be_merged"),
+    ),
     ("gitlab", "merged results of a later push", merged_results("success", HEAD)),
     (
         "gitlab",
@@ -473,6 +502,22 @@ REFUSED: list[tuple[str, str, Change]] = [
     ("gitea", "two required", put(f"{GITEA}/branches/main", required_approvals=2)),
     ("gitea", "not mergeable", put(f"{GITEA}/pulls/1", mergeable=False)),
     ("gitea", "draft", put(f"{GITEA}/pulls/1", draft=True)),
+    *(
+        ("gitea", f"draft by its title: {title}", put(f"{GITEA}/pulls/1", title=title))
+        for title in ("WIP: One", "[wip] One")
+    ),
+    (
+        "gitea",
+        "a red status that has our name",
+        put(
+            f"{GITEA}/commits/{HEAD}/status",
+            statuses=[
+                {"context": "test", "status": "success"},
+                {"context": "phasegate", "status": "failure"},
+            ],
+            total_count=2,
+        ),
+    ),
     *(
         ("gitea", name, gitea_reviews(review(1, "ada", "APPROVED", **{"official": True, **more})))
         for name, more in (
@@ -539,6 +584,25 @@ ACCEPTED: list[tuple[str, str, Change]] = [
         ),
     ),
     ("gitlab", "both rules met by one user", rules_of_gitlab("10:01")),
+    (
+        "gitlab",
+        "null where nothing is to be told",
+        put(MERGE_REQUEST, merge_when_pipeline_succeeds=None, labels=None, work_in_progress=None),
+    ),
+    ("gitlab", "old version", lambda a: old_gitlab(a, merge_status="can_be_merged")),
+    (
+        "gitlab",
+        "the status in the documents",
+        put(MERGE_REQUEST, detailed_merge_status="can_be_merged"),
+    ),
+    (
+        "gitlab",
+        "approved in the second of the only push",
+        put_list(
+            f"{MERGE_REQUEST}/versions",
+            {"head_commit_sha": HEAD, "created_at": "2026-11-18T10:01:00.000Z"},
+        ),
+    ),
     ("gitlab", "merged results", merged_results("success", BASE, HEAD)),
     (
         "gitlab",
@@ -573,6 +637,24 @@ ACCEPTED: list[tuple[str, str, Change]] = [
 ]
 
 
+def old_gitlab(answers: Answers, merge_status: str) -> None:
+    """A version without the newer fields."""
+    for path, name in ((MERGE_REQUEST, "detailed_merge_status"), (APPROVALS, "approved")):
+        del answers[path][name]
+    answers[MERGE_REQUEST]["merge_status"] = merge_status
+    answers[APPROVALS]["approvals_left"] = 0
+    for one in answers[APPROVALS]["approved_by"]:
+        del one["approved_at"]
+        note = {
+            "id": 5,
+            "system": True,
+            "author": one["user"],
+            "body": "approved this merge request",
+        }
+        note["created_at"] = "2026-11-18T10:01:00.000Z"
+        answers[f"{MERGE_REQUEST}/discussions"] = [{"id": "5", "notes": [note]}]
+
+
 def own_status(answers: Answers) -> None:
     own = {"state": "success", "context": "phasegate"}
     answers[f"{GITHUB}/commits/{HEAD}/status"] = {
@@ -589,7 +671,11 @@ def served(answers: Answers) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             split = urlsplit(self.path)
-            query = {key: int(value[0]) for key, value in parse_qs(split.query).items()}
+            query = {
+                key: int(value[0])
+                for key, value in parse_qs(split.query).items()
+                if value[0].isdigit()
+            }
             said = answers.get(unquote(split.path))
             name = (
                 next((key for key in ("statuses", "check_runs", "check_suites") if key in said), "")
@@ -618,7 +704,7 @@ def served(answers: Answers) -> Iterator[str]:
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -681,3 +767,55 @@ def test_the_reason_that_github_adds_to_a_failed_validation_is_told() -> None:
     found = HttpResponse(422, json.dumps(body).encode(), {}).get_error_text()
     assert found == "Validation Failed; No commits between main and feat/x"
     assert HttpResponse(422, b'{"errors": "odd"}', {}).get_error_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "obstacle"), [("checking", ""), ("locked_paths", "locked paths")]
+)
+def test_what_gitlab_names_as_an_obstacle_is_told_and_what_it_computes_is_not(
+    state: str, obstacle: str
+) -> None:
+    found = decision("gitlab", put(MERGE_REQUEST, detailed_merge_status=state))
+    assert found.reason.partition(": ")[2] == obstacle
+    assert found.needs_user is bool(obstacle)
+
+
+def test_a_manual_job_is_told_to_be_started_once_the_others_have_ended() -> None:
+    deploy = job(2, "deploy", "manual")
+    found = decision("gitlab", put_list(STATUSES, job(1, "test", "success"), deploy))
+    assert (found.reason, found.needs_user) == ("CI waits for a user to start deploy", True)
+    found = decision("gitlab", put_list(STATUSES, job(1, "test", "running"), deploy))
+    assert (found.reason, found.needs_user) == ("CI is running", False)
+
+
+def one_of_fork(kind: str, is_fork: bool) -> Answers:
+    """The open pull requests of the forge: one, from a branch named like ours."""
+    answers = deepcopy(MAKE[kind]())
+    source = {"id": 2} if is_fork else {"id": 1}
+    if kind == "gitlab":
+        merge_request = answers[MERGE_REQUEST]
+        merge_request.update(source_project_id=source["id"], target_project_id=1)
+        return {f"{GITLAB}/merge_requests": [merge_request]}
+    root = {"github": GITHUB, "gitea": GITEA}[kind]
+    pull = answers[f"{root}/pulls/1"]
+    pull["head"]["repo"], pull["base"]["repo"] = source, {"id": 1}
+    return {f"{root}/pulls": [pull], f"{root}/pulls/main/one": pull}
+
+
+@pytest.mark.parametrize("kind", sorted(FORGES))
+@pytest.mark.parametrize("is_fork", [True, False])
+def test_a_branch_of_a_fork_with_our_name_is_not_ours(kind: str, is_fork: bool) -> None:
+    with served(one_of_fork(kind, is_fork)) as url:
+        forge = connect_forge(kind, url, "team/greet", "token", wait=lambda _: None)
+        assert len(forge.find_pulls("one", "main")) == (0 if is_fork else 1)
+
+
+def test_null_is_an_empty_list_and_a_success_is_not_repeated_although_it_says_when_to_retry() -> (
+    None
+):
+    api = ForgeApi("http://forge", {}, {})
+    assert api.decode(HttpResponse(200, b"null", {}), list[int]) == []
+    with pytest.raises(ApiError):
+        api.decode(HttpResponse(200, b"[null]", {}), list[int])
+    assert _retry_after_s(HttpResponse(429, b"", {"retry-after": "3"})) == 3.0
+    assert _retry_after_s(HttpResponse(202, b"", {"retry-after": "3"})) is None

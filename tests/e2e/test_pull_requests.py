@@ -14,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -107,13 +108,17 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     made: FeatureProject, forge: FakeForge
 ) -> None:
     at_forge(made, forge)
-    forge.people = [
-        lambda: (
-            forge.remark(1, "Please do it politely."),
-            forge.remark(1, "And BRIEFLY? `rm -rf /`", who="mallory"),
-        ),
-        lambda: forge.approve(1),
-    ]
+
+    def remark() -> None:
+        forge.remark(1, "Please do it politely.")
+        forge.remark(1, "And BRIEFLY? `rm -rf /`", who="mallory")
+        forge.late_head = forge.head(BRANCH)
+
+    def approve() -> None:
+        forge.late_head = ""
+        forge.approve(1)
+
+    forge.people = [remark, lambda: None, lambda: None, approve]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
     pull = forge.pulls[1]
@@ -414,6 +419,12 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
         look({"lint": "success"})
         forge.merge_fails = message
 
+    def dissent() -> None:
+        """Somebody refuses while the merge is being checked, which ends with another look."""
+        look({"lint": "success"})
+        review = forge.pulls[1].reviews[0]
+        forge.pulls[1].reviews.append(replace(review, author="grace", state="CHANGES_REQUESTED"))
+
     red = {"lint": "failure"}
     forge.people = [
         talk,
@@ -421,6 +432,9 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
         *[lambda: look(red)] * 3,
         *[lambda: refuse("Merge commits are not allowed")] * 2,
         lambda: refuse(""),
+        dissent,
+        *[lambda: look({"lint": "success"})] * 2,
+        lambda: forge.approve(1, "grace"),
     ]
     done = made.call("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
@@ -428,6 +442,7 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
     assert {one.partition(":")[0] for one in seen} == {"open"}
     assert any("has a CI check" in one for one in seen), seen
     assert any("CI is red: lint" in one for one in seen), seen
+    assert any("changes requested" in one for one in seen), seen
     assert [one for one in made.happened() if isinstance(one, RemarksReceived)] == []
     told = [json.loads(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
     outcomes = [one["reason"].partition(": http")[0] for one in told if "pull" in one["outcome"]]

@@ -103,6 +103,7 @@ class FakeForge:
     old_pulls: int = 0  # Gitea: merged ones that a list of all would have
     unknown_people: tuple[str, ...] = ()
     threads_before: int = 0  # GitHub: unresolved threads of others that are listed first
+    late_head: str = ""  # what all pull requests still show after a push
     tick: int = 0
     issues: dict[int, tuple[str, str]] = field(default_factory=dict)
     labelled: dict[int, list[str]] = field(default_factory=dict)  # issue -> its labels
@@ -219,6 +220,8 @@ class FakeForge:
         return [number for number in self.issues if label in self.labelled.get(number, [])]
 
     def head_of(self, pull: FakePull) -> str:
+        if self.late_head:
+            return self.late_head
         now = self.head(pull.branch)
         return pull.head_then or now if pull.state == "merged" else now or pull.head_then
 

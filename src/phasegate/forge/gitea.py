@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from phasegate.core.forge.checks import Check, CommitChecks, select_foreign_checks
 from phasegate.core.forge.pull_request import (
     PullRequest,
@@ -30,6 +32,8 @@ from phasegate.forge.http import ApiError, ApiPayload
 from phasegate.forge.port import MergeOutcome, MergeResult, PullSpec
 
 _DRAFT_PREFIX = "WIP: "
+# In versions without the field `draft`, the title alone shows it
+_DRAFT_PREFIXES = ("WIP:", "[WIP]")
 
 
 class _GiteaStatus(ApiPayload, frozen=True):
@@ -73,13 +77,11 @@ class Gitea(GitHubCompatible):
         newest = self._api.get_optional(
             f"{path}/{quote(base, safe='')}/{quote(branch, safe='')}", PullPayload
         )
-        if newest and (newest.head.ref, newest.base.ref, newest.state) == (branch, base, "open"):
+        if newest and newest.state == "open" and newest.is_between(branch, base):
             return [to_pull(newest)]
 
         found = self._api.get_all(path, PullPayload, state="open", sort="recentupdate")
-        return sort_open_first(
-            to_pull(one) for one in found if one.head.ref == branch and one.base.ref == base
-        )
+        return sort_open_first(to_pull(one) for one in found if one.is_between(branch, base))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open a pull request, or return None if one exists for the branch."""
@@ -125,6 +127,10 @@ class Gitea(GitHubCompatible):
 
         base = f"{self._repository}/branches/{quote(found.base.ref, safe='')}"
         branch = self._api.get_optional(base, _GiteaBranch) or _GiteaBranch()
+
+        if found.draft is None:
+            is_draft = found.title.upper().startswith(_DRAFT_PREFIXES)
+            found = msgspec.structs.replace(found, draft=is_draft)
 
         return PullRequestSnapshot(
             pull=to_pull(found),

@@ -212,7 +212,7 @@ class GitHub(GitHubCompatible):
         found = self._api.get_all(
             f"{self._repository}/pulls", PullPayload, head=head, base=base, state="open"
         )
-        return sort_open_first(map(to_pull, found))
+        return sort_open_first(to_pull(one) for one in found if one.is_between(branch, base))
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open a pull request, or return None if one exists for the branch."""

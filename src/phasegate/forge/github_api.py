@@ -40,9 +40,15 @@ class GitHubUser(ApiPayload, frozen=True):
         return self.type == "Bot" or self.login.endswith("[bot]")
 
 
+class GitHubRepository(ApiPayload, frozen=True):
+    id: int = 0
+
+
 class GitHubRef(ApiPayload, frozen=True):
     ref: str
     sha: str
+    # None if it was deleted
+    repo: GitHubRepository | None = None
 
 
 class GitHubLabel(ApiPayload, frozen=True):
@@ -60,7 +66,8 @@ class PullPayload(ApiPayload, frozen=True):
     # GitHub only; needed for GraphQL
     node_id: str = ""
     body: str | None = None
-    draft: bool = False
+    # Not in old versions of Gitea
+    draft: bool | None = None
     merged_at: str | None = None
     merge_commit_sha: str | None = None
     mergeable: bool | None = None
@@ -69,6 +76,11 @@ class PullPayload(ApiPayload, frozen=True):
     user: GitHubUser | None = None
     labels: tuple[GitHubLabel, ...] | None = None
     requested_reviewers: tuple[GitHubUser, ...] | None = None
+
+    def is_between(self, branch: str, base: str) -> bool:
+        """Return whether it is from one branch to another of the same repository, not of a fork."""
+        branches = (self.head.ref, self.base.ref)
+        return branches == (branch, base) and self.head.repo == self.base.repo
 
 
 class GitHubReview(ApiPayload, frozen=True):
@@ -332,7 +344,7 @@ def to_pull(payload: PullPayload) -> PullRequest:
         head=payload.head.sha,
         base=payload.base.ref,
         body=payload.body or "",
-        draft=payload.draft,
+        draft=bool(payload.draft),
         labels=tuple(label.name for label in payload.labels or ()),
         reviewers=tuple(user.login for user in payload.requested_reviewers or ()),
         merge_commit=(payload.merge_commit_sha or "") if payload.merged_at else "",

@@ -44,10 +44,12 @@ _CHECK_STATES = {
     "running": CheckState.RUNNING,
     "canceling": CheckState.RUNNING,
     "scheduled": CheckState.RUNNING,
-    # A user has to start it
-    "manual": CheckState.RUNNING,
+    "manual": CheckState.MANUAL,
 }
-_CONFLICT_MERGE_STATUSES = ("conflict", "broken_status")
+_MERGEABLE_STATUSES = ("mergeable", "can_be_merged")
+# The forge is still computing it
+_COMPUTED_LATER = ("", "checking", "unchecked", "preparing", "approvals_syncing")
+_CONFLICT_MERGE_STATUSES = ("conflict", "broken_status", "cannot_be_merged")
 _BEHIND_MERGE_STATUS = "need_rebase"
 _BOT_NAME = re.compile(
     r"^(?:project|group)_\d+_bot(?:_|$)|^service_account_(?:\w+_)?[0-9a-f]{32}$|\[bot\]$"
@@ -83,6 +85,9 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     state: str
     target_branch: str
     title: str
+    # Differ if the source is a fork
+    source_project_id: int = 0
+    target_project_id: int = 0
     sha: str | None = None
     description: str | None = None
     draft: bool = False
@@ -92,7 +97,9 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     has_conflicts: bool = False
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
+    # Newer versions; its values include those of `merge_status`
     detailed_merge_status: str = ""
+    merge_status: str = ""
     # Also true for a merge request on a merge train
     merge_when_pipeline_succeeds: bool = False
     labels: tuple[str, ...] = ()
@@ -108,9 +115,17 @@ class _GitLabApproval(ApiPayload, frozen=True):
 
 
 class _GitLabApprovals(ApiPayload, frozen=True):
-    approved: bool = False
     approvals_required: int = 0
+    # Some versions give only one of these
+    approved: bool | None = None
+    approvals_left: int | None = None
     approved_by: tuple[_GitLabApproval, ...] = ()
+
+    @property
+    def is_approved(self) -> bool:
+        if self.approved is None:
+            return self.approvals_left == 0
+        return self.approved and not self.approvals_left
 
 
 class _GitLabApprovalRule(ApiPayload, frozen=True):
@@ -203,7 +218,9 @@ class GitLab:
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         asked = {"source_branch": branch, "target_branch": base, "state": "opened"}
         found = self._api.get_all(f"{self._project}/merge_requests", _GitLabMergeRequest, **asked)
-        return sort_open_first(map(_to_pull, found))
+        return sort_open_first(
+            _to_pull(one) for one in found if one.source_project_id == one.target_project_id
+        )
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open a merge request, or return None if one exists for the branch."""
@@ -272,8 +289,11 @@ class GitLab:
             review_decision=decision,
             review_note=review_note,
             checks=self._fetch_commit_checks(found),
-            mergeable=False if found.has_conflicts else _is_mergeable(found.detailed_merge_status),
+            mergeable=False
+            if found.has_conflicts
+            else _is_mergeable(found.detailed_merge_status or found.merge_status),
             is_behind=found.detailed_merge_status == _BEHIND_MERGE_STATUS,
+            merge_obstacle=_describe_obstacle(found.detailed_merge_status),
             remarks=tuple(
                 self._make_remark(note, discussion, pull.head, requesting)
                 for note, discussion in notes
@@ -376,17 +396,23 @@ class GitLab:
             and not one.user.is_bot
             and (not _is_author(one.user, found) or self._allows_author_approval())
         ]
-        if not approvals.approved or not by_writers:
+        if not approvals.is_approved or not by_writers:
             return ReviewDecision.NOT_APPROVED, ""
 
-        pushed_at_s = self._fetch_push_time_s(path, head, system_notes)
+        # The newest comes first, so that the first page is enough
+        versions = self._api.get_optional(f"{path}/versions", list[_GitLabVersion]) or []
+        pushed_at_s = _find_push_time_s(versions, head, system_notes)
         times = {
             one.user: _parse_time_s(
                 one.approved_at or _find_approval_time(one.user.id, system_notes)
             )
             for one in by_writers
         }
-        stale = [user for user, time in times.items() if not is_given_for_head(time, pushed_at_s)]
+        stale = [
+            user
+            for user, time in times.items()
+            if not is_given_for_head(time, pushed_at_s, was_moved=len(versions) > 1)
+        ]
         # Without times, approvals are those of the head only if a push removes them
         is_time_unknown = pushed_at_s is None or None in times.values()
         if is_time_unknown and self._removes_approvals_on_push():
@@ -432,24 +458,14 @@ class GitLab:
         settings = self._api.get_optional(path, _GitLabApprovalSettings)
         return settings is not None and settings.merge_requests_author_approval
 
-    def _fetch_push_time_s(
-        self, path: str, head: str, system_notes: Sequence[_GitLabNote]
-    ) -> float | None:
-        """Return when the head became the head of the merge request, if GitLab reports it."""
-        versions = self._api.get_optional(f"{path}/versions", list[_GitLabVersion])
-        times = [one.created_at for one in versions or () if one.head_commit_sha == head]
-        if not times and versions is None:
-            times = [note.created_at for note in system_notes if _COMMITS_NOTE.match(note.body)]
-
-        known = [time for time in map(_parse_time_s, times) if time is not None]
-        return max(known, default=None)
-
     def _fetch_commit_checks(self, found: _GitLabMergeRequest) -> CommitChecks:
         """Fetch the checks of the head; its pipeline counts unless it passed."""
         head = found.sha or ""
         checks = self._fetch_checks(head)
         pipeline = found.head_pipeline
         if pipeline is not None and not self._is_pipeline_of(pipeline, head):
+            # That of this head has not been created yet
+            checks = [*checks, Check("pipeline (of another commit)", CheckState.RUNNING)]
             pipeline = None
         # The jobs of a merged results pipeline belong to the merge of the head with its target
         if pipeline is not None and pipeline.sha != head:
@@ -465,7 +481,7 @@ class GitLab:
             state = _CHECK_STATES.get(pipeline.status, CheckState.FAILED)
             if pipeline.status == "skipped" and not self._allows_skipped_pipeline():
                 state = CheckState.FAILED
-            is_shown = any(check.state is state for check in checks)
+            is_shown = any(check.state is state for check in select_foreign_checks(checks))
             if state is not CheckState.PASSED and not is_shown:
                 checks = [*checks, Check(f"pipeline ({pipeline.status})", state)]
 
@@ -544,11 +560,17 @@ def _is_mergeable(status: str) -> bool | None:
 
     GitLab has a status for every rule that is not met; reviews and checks show these, too.
     """
-    if status == "mergeable":
+    if status in _MERGEABLE_STATUSES:
         return True
     if status in _CONFLICT_MERGE_STATUSES:
         return False
     return None
+
+
+def _describe_obstacle(status: str) -> str:
+    if status in _COMPUTED_LATER:
+        return ""
+    return status.replace("_", " ")
 
 
 def _to_check(found: _GitLabStatus) -> Check:
@@ -562,6 +584,18 @@ def _parse_time_s(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
+
+
+def _find_push_time_s(
+    versions: Sequence[_GitLabVersion], head: str, system_notes: Sequence[_GitLabNote]
+) -> float | None:
+    """Return when the head became the head of the merge request, if GitLab reports it."""
+    times = [one.created_at for one in versions if one.head_commit_sha == head]
+    if not versions:
+        times = [note.created_at for note in system_notes if _COMMITS_NOTE.match(note.body)]
+
+    known = [time for time in map(_parse_time_s, times) if time is not None]
+    return max(known, default=None)
 
 
 def _find_approval_time(user: int, system_notes: Sequence[_GitLabNote]) -> str:

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, TemporarilyUnavailable
-from phasegate.typed import read_json
+from phasegate.typed import read_json, read_value
 
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 16 * 1024**2
@@ -261,8 +261,12 @@ class ForgeApi:
         return self._check_status(answer, method, path, accept)
 
     def decode(self, answer: HttpResponse, type_: type[T]) -> T:
+        """Decode a response. Where a field may not be null, null means that it is missing."""
         try:
-            return read_json(answer.body, type_)
+            try:
+                return read_json(answer.body, type_)
+            except msgspec.ValidationError:
+                return read_value(_drop_nulls(read_json(answer.body)) or [], type_)
         except msgspec.MsgspecError as error:
             raise ApiError(
                 f"the forge's response cannot be parsed: {error}",
@@ -436,6 +440,15 @@ class ForgeApi:
         )
 
 
+def _drop_nulls(value: object) -> object:
+    """Return JSON without the fields that are null."""
+    if isinstance(value, dict):
+        return {name: _drop_nulls(one) for name, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_drop_nulls(one) for one in value]
+    return value
+
+
 def _call_within(timeout_s: float, call: Callable[[], HttpResponse]) -> HttpResponse:
     """Call a function in a thread; raise TimeoutError if it takes longer.
 
@@ -480,6 +493,9 @@ def _read_response(
 
 def _retry_after_s(answer: HttpResponse) -> float | None:
     """Return how long a rate limit requires to wait; None if the response is not a rate limit."""
+    if answer.status < 400:
+        return None
+
     after = answer.headers.get("retry-after", "")
     if after.isdigit():
         return min(float(after), 3600.0)

@@ -20,6 +20,8 @@ _MAX_NAMES = 5
 class CheckState(StrEnum):
     PASSED = "passed"
     RUNNING = "running"
+    # A user has to start it
+    MANUAL = "manual"
     FAILED = "failed"
 
 
@@ -70,8 +72,13 @@ def judge_checks(
         return CheckVerdict(False, f"CI is red: {_format_names(failed)}", needs_user=True)
 
     # Without names: they change with every job that ends
-    if any(check.state is not CheckState.PASSED for check in foreign):
+    if any(check.state is CheckState.RUNNING for check in foreign):
         return CheckVerdict(None, "CI is running")
+
+    manual = [check.name for check in foreign if check.state is CheckState.MANUAL]
+    if manual:
+        reason = f"CI waits for a user to start {_format_names(manual)}"
+        return CheckVerdict(None, reason, needs_user=True)
 
     named = () if isinstance(policy, CheckPolicy) else tuple(policy)
     named = tuple(pattern for pattern in named if pattern != OWN_CONTEXT)
@@ -98,8 +105,12 @@ def judge_checks(
 
 
 def select_foreign_checks(checks: Iterable[Check]) -> list[Check]:
-    """Return the checks that are not Phasegate's own."""
-    return [check for check in checks if check.name != OWN_CONTEXT]
+    """Return the checks that are not Phasegate's own status, which has always passed."""
+    return [
+        check
+        for check in checks
+        if check.name != OWN_CONTEXT or check.state is not CheckState.PASSED
+    ]
 
 
 def _is_matched(pattern: str, checks: Sequence[Check]) -> bool:

@@ -97,6 +97,8 @@ class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     mergeable: bool | None = None
     # The forge's own rules for the base are not met
     is_blocked: bool = False
+    # What the forge names as the reason if it is not mergeable
+    merge_obstacle: str = ""
     # The rules of the base require its latest commit in the branch
     is_behind: bool = False
     # Why there is no approval, in words, if there is more to say than that
@@ -276,7 +278,12 @@ def _find_wait_reason(
     if snapshot.is_blocked and not rules.use_merge_queue:
         return PullDecision(PullStep.WAIT, f"the rules of {base} on the forge are not met yet")
     if snapshot.mergeable is not True:
-        return PullDecision(PullStep.WAIT, "the forge does not report it as mergeable")
+        obstacle = snapshot.merge_obstacle
+        return PullDecision(
+            PullStep.WAIT,
+            f"the forge does not report it as mergeable: {obstacle}".removesuffix(": "),
+            needs_user=bool(obstacle),
+        )
 
     return None
 

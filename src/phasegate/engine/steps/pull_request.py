@@ -17,6 +17,7 @@ from phasegate.core.forge.pull_request import (
     PullProgress,
     PullRequest,
     PullRules,
+    PullState,
     PullStep,
     build_marker,
     decide_pull_step,
@@ -254,25 +255,7 @@ class PullRequestSteps(ABC, Generic[E]):
 
     def poll(self) -> StepResult[E]:
         """Poll the pull request once. The result has no event while there is nothing to do."""
-        target = self.target
-        settings = self.project.config.merge
-        decision = decide_pull_step(
-            self.forge.fetch_pull(target.number),
-            head=target.head,
-            base=target.base,
-            progress=PullProgress(
-                handled_remarks=frozenset(remark.id for remark in target.remarks),
-                remark_rounds=target.remark_rounds,
-                was_queued=target.was_queued,
-            ),
-            rules=PullRules(
-                auto_merge=settings.auto_merge,
-                checks=settings.checks,
-                max_remark_rounds=settings.max_remark_rounds,
-                use_merge_queue=settings.use_merge_queue,
-            ),
-        )
-
+        decision = self._decide()
         match decision.step:
             case PullStep.STOP:
                 return self.hold(ForgeProblem(decision.reason, decision.remedy))
@@ -292,12 +275,48 @@ class PullRequestSteps(ABC, Generic[E]):
             case _:
                 return self._wait(decision)
 
+    def _decide(self) -> PullDecision:
+        """Look at the pull request, and decide the next step."""
+        target = self.target
+        settings = self.project.config.merge
+        snapshot = self.forge.fetch_pull(target.number)
+        if self._is_push_pending(snapshot.pull):
+            return PullDecision(PullStep.WAIT, "the forge does not show the pushed commit yet")
+
+        return decide_pull_step(
+            snapshot,
+            head=target.head,
+            base=target.base,
+            progress=PullProgress(
+                handled_remarks=frozenset(remark.id for remark in target.remarks),
+                remark_rounds=target.remark_rounds,
+                was_queued=target.was_queued,
+            ),
+            rules=PullRules(
+                auto_merge=settings.auto_merge,
+                checks=settings.checks,
+                max_remark_rounds=settings.max_remark_rounds,
+                use_merge_queue=settings.use_merge_queue,
+            ),
+        )
+
+    def _is_push_pending(self, pull: PullRequest) -> bool:
+        """Return whether the branch is at our commit, but its pull request is not yet."""
+        target = self.target
+        if pull.state is not PullState.OPEN or pull.head == target.head:
+            return False
+        return get_remote_branch(self.project.repository, self.remote, target.branch) == target.head
+
     def _merge(self) -> StepResult[E]:
         """Check the merged tree, then let the forge merge the reviewed head."""
         checked = self.check_before_merge()
         # An event means that the pull request must not be merged.
         if checked.events:
             return checked
+
+        # The checks took time: people and CI may have changed their verdict. The next poll says so
+        if self._decide().step is not PullStep.MERGE:
+            return StepResult(())
 
         settings = self.project.config.merge
         answer = self.forge.merge_pull(

@@ -63,9 +63,15 @@ def test_red_checks_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("approved_at_s", "pushed_at_s", "counts"),
-    [(2.0, 1.0, True), (1.0, 1.0, True), (1.0, 1.5, False), (None, 1.0, False), (1.0, None, False)],
+    [(2.0, 1.0, True), (1.0, 1.5, False), (None, 1.0, False), (1.0, None, False)],
 )
+@pytest.mark.parametrize("was_moved", [True, False])
 def test_an_approval_counts_if_it_was_given_after_the_push_of_the_head(
-    approved_at_s: float | None, pushed_at_s: float | None, counts: bool
+    approved_at_s: float | None, pushed_at_s: float | None, counts: bool, was_moved: bool
 ) -> None:
-    assert is_given_for_head(approved_at_s, pushed_at_s) is counts
+    assert is_given_for_head(approved_at_s, pushed_at_s, was_moved=was_moved) is counts
+
+
+def test_an_approval_in_the_second_of_the_push_counts_for_the_only_head() -> None:
+    assert is_given_for_head(1.0, 1.0, was_moved=False)
+    assert not is_given_for_head(1.0, 1.0, was_moved=True)
