@@ -21,6 +21,7 @@ from phasegate.agents.spool.server import RequestSpool, SpoolAnswer
 from phasegate.checks.command_runner import SandboxedRunner
 from phasegate.checks.manifest import gather_evidence
 from phasegate.checks.plan import Command
+from phasegate.core.trust import Trust
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import SandboxLevel
 from support.agents import reported
@@ -142,7 +143,9 @@ def test_the_manifest_is_gathered_in_the_sandbox(folder: Path, level: SandboxLev
 
 
 def checked(folder: Path, line: str, level: SandboxLevel | None, *, network: bool = False) -> str:
-    runner = SandboxedRunner(folder.parent / "checks", uuid.uuid4().hex, level)
+    runner = SandboxedRunner(
+        folder.parent / "checks", uuid.uuid4().hex, level, trust=Trust(accepts_all=True)
+    )
     ran = runner(Command(("sh", "-c", line), folder, {}, (), network, 30))
     return ran.stdout + ran.stderr
 
