@@ -478,7 +478,10 @@ def test_a_pipeline_fails_for_a_requirement_without_a_passing_test_and_for_an_un
         assert "A greeting names the user." in told
         assert "requirements drifted" in client.tool("explain", what="drift")["text"]
     nothing = made.call("show", "FR-NONE-001")
-    assert (nothing.code, "no open change has FR-NONE-001" in nothing.stderr) == (2, True)
+    assert (nothing.code, "FR-NONE-001 is not in the current specifications" in nothing.stderr) == (
+        2,
+        True,
+    )
     commit(made, "specs/greet.md", "### FR-A-1\n```\n", "Break it")
     assert made.call(*check).code == 1
 

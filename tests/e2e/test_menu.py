@@ -219,7 +219,7 @@ def test_wrong_input_is_asked_again_and_not_for_ever(menu: Open) -> None:
         terminal.sendline(wrong)
         terminal.expect("Enter one of the numbers.")
     rest, code = ended(terminal)
-    assert "Nothing was chosen." in rest
+    assert "No valid choice: the menu ends." in rest
     assert code == 2
 
 

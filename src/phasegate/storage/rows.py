@@ -94,7 +94,7 @@ class WorkflowRow(NamedTuple):
 class GateRow(NamedTuple):
     """One check of a gate.
 
-    `number` counts the gate checks of the feature; `reasons` has one reason per line.
+    `number` is its sequence number within the feature; `reasons` has one reason per line.
     """
 
     feature: str

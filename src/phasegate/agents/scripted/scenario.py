@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from phasegate.errors import ConfigError
 
 MAX_SCENARIO_BYTES = 16_000_000
-FORMAT_HINT = "docs/how-to/script-an-agent.md has the format"
+FORMAT_HINT = "see docs/how-to/script-an-agent.md for the format"
 MATCH_KEYS = ("phase", "workflow_phase", "package", "round", "agent_index")
 VERDICTS = ("PASS", "NEEDS_REVISION", "NEEDS_CHANGES", "REJECTED", "MAJOR_ISSUES")
 TASK_STATUSES = ("COMPLETED", "FAILED")
@@ -126,7 +126,7 @@ def _read_scenario_text(path: Path) -> str:
             raise ConfigError(f"the scenario {path} {problem}", FORMAT_HINT)
 
         if path.stat().st_size > MAX_SCENARIO_BYTES:
-            raise ConfigError(f"{path} is larger than {MAX_SCENARIO_BYTES} bytes", FORMAT_HINT)
+            raise ConfigError(f"{path} exceeds {MAX_SCENARIO_BYTES} bytes", "split the scenario")
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", FORMAT_HINT) from None

@@ -152,7 +152,7 @@ def _read_documents(folder: str) -> dict[str, str]:
                 found[os.path.relpath(path, folder)] = _read_file(path)
 
     if sum(map(len, found.values())) > MAX_CONTENT_BYTES:
-        raise ValueError(f"the documents are larger than {MAX_CONTENT_BYTES} bytes")
+        raise ValueError(f"the documents exceed {MAX_CONTENT_BYTES} bytes in total")
     return found
 
 

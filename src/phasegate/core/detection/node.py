@@ -463,7 +463,7 @@ def _list_commands(found: FoundCommand, scripts: Mapping[str, str]) -> list[str]
 
 
 def _make_read_only(line: str) -> str:
-    """Return a command of a linter or formatter in the form that changes no file."""
+    """Rewrite a linter or formatter command so that it changes no files."""
     if line.startswith("prettier "):
         line = re.sub(r"\s(?:--write|-w)\b", " --check", line)
     return _WRITE_OPTIONS.sub("", line)

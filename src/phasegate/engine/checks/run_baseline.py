@@ -473,8 +473,8 @@ def make_runner(
 ) -> CommandRunner:
     """Return a runner for commands in the sandbox; `on_command` is called before each one.
 
-    The objects that it starts from are readable: the git repository of the clean checkout uses
-    them, and a build may ask git for its version.
+    Commands can read the repository's git objects: the clean checkout borrows them, and a build
+    may ask git for the project's version.
     """
     stores = (get_visible_objects_folder(project.repository),)
     tag = f"{kind}-{project.clock.new_id()}"

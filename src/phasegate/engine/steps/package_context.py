@@ -62,7 +62,7 @@ def core_piece(
 
 
 def page_pieces(pages: Iterable[ContextDocument]) -> Iterator[ContextPiece]:
-    """Yield the project's pages for agents, whole: every role gets them."""
+    """Yield the project's agent pages in full; every role gets them."""
     for page in pages:
         yield ContextPiece(PieceKind.REVISED, page.name, page.text)
 

@@ -288,9 +288,9 @@ def describe_requirement(project: Project, id_: str) -> RequirementDescription:
     changes = _find_open_changes(project, id_)
     if found is None and not changes:
         raise ConfigError(
-            f"no current specification and no open change has {id_}",
-            "phasegate trace lists the requirements of a feature, "
-            "phasegate trace --specs the current ones",
+            f"{id_} is not in the current specifications or in an open change",
+            "list the current requirements: phasegate trace --specs; those of a feature: "
+            "phasegate trace",
         )
     view = None
     if found:

@@ -22,7 +22,10 @@ class SpentBy(NamedTuple):
 
 
 class SpendingView(NamedTuple):
-    """The usage of all jobs, grouped by four keys; highest cost first, days in order."""
+    """Usage of all jobs by feature, agent, role and day.
+
+    Days are in order; the other rows are sorted by cost, highest first.
+    """
 
     features: tuple[SpentBy, ...]
     agents: tuple[SpentBy, ...]

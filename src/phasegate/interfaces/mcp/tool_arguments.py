@@ -120,7 +120,7 @@ class McpSession:
 
     @contextmanager
     def open_feature(self, feature: str) -> Iterator[tuple[Project, Store, str]]:
-        """Open the project, its store, and the feature; the active one if no name is given."""
+        """Open the project and its store, and select the feature: the active one without a name."""
         project = open_project(self.folder)
         with open_project_store(project) as store:
             yield project, store, orders.select_feature(project, store, feature or None)

@@ -94,7 +94,7 @@ def _as_data(agent: AgentSurvey) -> dict[str, object]:
 
 
 def _format_agents(agents: Sequence[AgentSurvey], *, everything: bool) -> Iterator[str]:
-    """Yield the lines about each agent and the gaps of its sandbox."""
+    """Yield the output lines for each agent, followed by the gaps in its sandbox."""
     shown = [agent for agent in agents if everything or agent.path or agent.configured]
     for agent in shown:
         state = "cannot be started"

@@ -86,7 +86,7 @@ def _run_choice(entries: tuple[MenuEntry, ...], root: str) -> int:
 
         click.echo("Enter one of the numbers.")
 
-    click.echo("Nothing was chosen.")
+    click.echo("No valid choice: the menu ends.")
     return 2
 
 
