@@ -69,6 +69,8 @@ FLEET_OPTION = " --fleet"
 NO_WORKER_YET = "(none yet)"
 # In the remedy of a blocker that `run` checks again by itself
 RUN_AFTERWARDS = "&& phasegate run"
+# In a remedy, before what needs a workflow
+OR_INSTEAD = "Or tell the agent what to do instead:"
 _GAP = "  "
 # Next commands by stage of the workflow
 _NEXT_VERBS = {

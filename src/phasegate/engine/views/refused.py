@@ -11,6 +11,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from phasegate.core.machine.package_events import Harvested
+from phasegate.core.plan.work_package import shorten_slug
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
@@ -81,6 +82,7 @@ def _refused_paths(
         # The checkout was removed or replaced; the recorded reason is still shown
         diffs = {}
 
+    of = f" --feature {shorten_slug(slug)}"
     for violation in violations:
         path, separator, why = violation.partition(": ")
         if separator:
@@ -89,7 +91,8 @@ def _refused_paths(
                 path=path,
                 why=why,
                 diff=diffs.get(path, ""),
-                command=f'phasegate scope allow {package} {quote(path)} --reason "..."',
+                command=f"phasegate scope allow {package} {quote(path)} "
+                f"--reason 'the change needs it'{of}",
             )
 
 
