@@ -119,7 +119,7 @@ def test_a_decision_of_another_feature_has_its_command_and_the_shown_one_reports
     to_allow = decision("002-b", "resolve")._replace(remediation=remedy)
     shown = render_overview(overview._replace(waiting=(to_allow,)))
     assert f"    what to do: {remedy}\n" in shown
-    assert "then: phasegate run" not in shown
+    assert "then: phasegate run --feature 002" not in shown
 
 
 def test_in_a_fleet_every_command_names_the_fleet() -> None:
