@@ -467,7 +467,7 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
     assert "phasegate show WP01 --diff" in remediation
     # One line that can be pasted, and its first command shows the change
     assert "phasegate scope allow WP01 src/services/auth.ts --reason '" in remediation
-    assert "' && phasegate run." in remediation
+    assert "' --feature 001 && phasegate run --feature 001." in remediation
     shown = project.command("show", "WP01", "--diff")
     assert "+++ b/src/services/auth.ts" in shown.stdout, shown.stderr
     paths = ("src/services/auth.ts", "src/services/index.ts")
@@ -482,6 +482,16 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
     assert said in project.prompt(project.jobs()[1].id)
     assert project.git("show", f"{FEATURE}:src/services/auth.ts") == "export const done = true;"
     assert project.audit_problems() == []
+
+
+def test_without_a_workflow_a_refused_path_is_followed_by_a_dispatch(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.play(turn("implement", *writes(FORM, "stray.ts"), SUCCESS))
+    done = project.command("dispatch", "WP01")
+    said = done.stdout + done.stderr
+    assert "--feature 001 && phasegate dispatch WP01 --feature 001.\n" in said
+    assert "phasegate run" not in said
+    assert "phasegate resolve" not in said
 
 
 @pytest.mark.demand("D5.e", "D8.b")

@@ -139,7 +139,7 @@ def test_a_refused_change_is_shown_and_once_allowed_the_run_continues_without_a_
 
     assert "+x = 1" in run.command("show", "WP01", "--diff").stdout
     grounds = run.command("show").stdout
-    allow = 'phasegate scope allow WP01 stray.py --reason "..."'
+    allow = "phasegate scope allow WP01 stray.py --reason 'the change needs it' --feature 001 && "
     claim = "The implementer says:\n  WP01: The plan forgot stray.py."
     for words in ("Refused changes:", "WP01  stray.py: added", "+x = 1", allow, "since: ", claim):
         assert words in grounds

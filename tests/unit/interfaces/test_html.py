@@ -22,6 +22,7 @@ from phasegate.interfaces.html.charts import (
 )
 from phasegate.interfaces.html.environment import (
     build_path,
+    format_claim,
     format_cost,
     format_duration,
     format_number,
@@ -153,3 +154,9 @@ def test_a_chart_draws_gates_last_and_a_running_bar_up_to_now() -> None:
     assert (bars[1].duration_s, bars[1].href) == (100.0, "/j")
     assert [label for _, label in chart.ticks] == ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]
     assert build_gantt([], 100.0, no_link) is None
+
+
+def test_a_claim_of_an_agent_is_shown_in_words() -> None:
+    claimed = {"done": True, "none": None, "commits": [{"sha": "12ab", "message": "WP01: Do it"}]}
+    assert format_claim(claimed) == "done yes, commits sha 12ab, message WP01: Do it"
+    assert (format_claim(False), format_claim(["a.py", "b.py"])) == ("no", "a.py, b.py")

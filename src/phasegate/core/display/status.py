@@ -69,6 +69,12 @@ FLEET_OPTION = " --fleet"
 NO_WORKER_YET = "(none yet)"
 # In the remedy of a blocker that `run` checks again by itself
 RUN_AFTERWARDS = "&& phasegate run"
+# At the end of a remedy of that kind, where no command precedes
+THEN_RUN = "then: phasegate run"
+# Beginnings of the remedy for an agent that is not signed in, see core/agents/harnesses.py
+SIGN_IN_PREFIXES = ("sign in with ", "set OPENAI_API_KEY ", "set COPILOT_GITHUB_TOKEN;")
+# In a remedy, before what needs a workflow
+OR_INSTEAD = "Or tell the agent what to do instead:"
 _GAP = "  "
 # Next commands by stage of the workflow
 _NEXT_VERBS = {
@@ -240,7 +246,9 @@ def merge_verb(command_suffix: str) -> str:
 
 def needs_only_run(remediation: str) -> bool:
     """Return whether `run` continues after a blocker's remedy, without a decision by `resolve`."""
-    return RUN_AFTERWARDS in remediation
+    if remediation.startswith(SIGN_IN_PREFIXES):
+        return True
+    return RUN_AFTERWARDS in remediation or remediation.endswith(THEN_RUN)
 
 
 def format_next_commands(

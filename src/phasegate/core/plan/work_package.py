@@ -151,6 +151,14 @@ class PackageProblem(NamedTuple):
     value: str | None = None
 
 
+def shorten_slug(slug: str) -> str:
+    """Return the number of a feature, which `--feature` takes; the slug itself if it has none."""
+    number = slug.partition("-")[0]
+    if number.isdecimal():
+        return number
+    return slug
+
+
 def is_safe_slug(slug: str) -> bool:
     """Return whether a feature's name is safe as a folder and in a branch name: `NNN-words`."""
     return _SLUG.fullmatch(slug) is not None and len(slug) <= 100

@@ -18,6 +18,7 @@ from phasegate.agents.stream.plain_output import describe_early_stop
 from phasegate.core.answer.json_result import check_result
 from phasegate.core.answer.parse import Answer, find_blockers, parse_answer
 from phasegate.core.answer.vocabulary import TaskStatus
+from phasegate.core.display.status import THEN_RUN
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.machine.rate_limit import RateLimitWait, decide_rate_limit_wait
 from phasegate.core.text.visible import escape_unprintable
@@ -126,7 +127,7 @@ def _classify_end(assigned: JobAssignment, report: AgentReport, end: JobEnd) -> 
         return end._replace(
             outcome=JobEndKind.TRANSIENT,
             reason=report.reason,
-            remediation="wait, then dispatch again",
+            remediation=f"wait until the network or the service works again, {THEN_RUN}",
         )
 
     if report.ending is not Ending.COMPLETED:

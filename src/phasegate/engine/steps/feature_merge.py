@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import format_names
 from phasegate.config.settings import MAX_ATTEMPTS, CommitHookPolicy
+from phasegate.core.display.status import THEN_RUN
 from phasegate.core.machine.feature_events import Completed, Merged, NotMerged, SentBack
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.plan.acceptance import SealedTests
@@ -59,6 +60,7 @@ from phasegate.workspace.repository.rewrite import (
     find_path,
     pin_paths,
 )
+from phasegate.workspace.repository.user_checkout import NOT_COMMITTED
 
 _MAX_MERGE_TRIES = 20
 _MAX_CONFLICT_CHARS = 12_000
@@ -97,6 +99,14 @@ def list_decisions(decisions: str) -> str:
     if lines:
         return f"\nDecisions:\n{''.join(lines)}"
     return ""
+
+
+def _describe_checkout_remedy(reason: str) -> str:
+    """Return what to do about a checkout that cannot follow its branch."""
+    # `run` looks at it again by itself
+    if NOT_COMMITTED in reason:
+        return f"commit or stash your changes, {THEN_RUN}"
+    return "commit or stash your changes, then resolve to retry the merge"
 
 
 def _try_feature_merge(
@@ -162,9 +172,7 @@ def _try_feature_merge(
         if not project.refs.move(base, signed.target_commit, signed.commit):
             return None
     except BranchUpdateBlocked as error:
-        return NotMerged(
-            str(error), "commit or stash your changes, then resolve to retry the merge"
-        )
+        return NotMerged(str(error), _describe_checkout_remedy(str(error)))
 
     notes.add_merge(signed.commit, message)
     return Merged(signed.commit)

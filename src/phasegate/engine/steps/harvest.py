@@ -10,7 +10,7 @@ from shlex import quote
 
 from phasegate.checks.secrets import find_secrets
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
-from phasegate.core.display.status import RUN_AFTERWARDS
+from phasegate.core.display.status import OR_INSTEAD, RUN_AFTERWARDS
 from phasegate.core.machine.package_events import AnyPackageEvent, Harvested
 from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.paths.scope import (
@@ -20,6 +20,7 @@ from phasegate.core.paths.scope import (
     find_violations,
     list_changed_lock_files,
 )
+from phasegate.core.plan.work_package import shorten_slug
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.checks.manifest import find_added_lines
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN
@@ -80,13 +81,14 @@ def harvest_package(
     violations = violations or tuple(_find_conflicting_lock_files(changes))
     if violations:
         name = workspace.package.work_package_id
+        of = f" --feature {shorten_slug(workspace.package.feature_slug)}"
         outside = list(dict.fromkeys(path for one in changes for path in one.list_outside_paths()))
         paths = " ".join(map(quote, outside[:MAX_NAMES_SHOWN]))
         remedy = (
-            f"see it: phasegate show {name} --diff. Accept the work as it is: phasegate scope "
-            f"allow {name} {paths} --reason 'the change needs it' {RUN_AFTERWARDS}. "
-            'Or tell the agent what to do instead: phasegate resolve "what to do instead" '
-            f"{RUN_AFTERWARDS}"
+            f"see it: phasegate show {name} --diff{of}. Accept the work as it is: phasegate scope "
+            f"allow {name} {paths} --reason 'the change needs it'{of} {RUN_AFTERWARDS}{of}. "
+            f'{OR_INSTEAD} phasegate resolve "what to do instead"{of} '
+            f"{RUN_AFTERWARDS}{of}"
         )
         event = Harvested(violations=violations, remedy=remedy if outside else "")
         return StepResult((event,), trail_notes=notes.entries)

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from phasegate.core.answer.prose import cut_result
 from phasegate.core.answer.vocabulary import Verdict
+from phasegate.core.display.status import RUN_AFTERWARDS
 from phasegate.core.machine.feature_events import CommandsRan, Merged
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.machine.package_events import PackageJobEnded, Reviewed, first_finding
 from phasegate.core.paths.glob import compile_any
 from phasegate.core.plan.trace import RequirementTrace
+from phasegate.core.plan.work_package import shorten_slug
 from phasegate.core.prompt.role_needs import CHARACTERS_PER_TOKEN
 from phasegate.core.test_strength.page import list_doubts
 from phasegate.core.text.elapsed import describe_age
@@ -459,6 +461,7 @@ def _render_findings(grounds: DecisionGrounds) -> Iterator[str]:
 
 def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
     """Yield the refused changes, with the commands that accept or reject them."""
+    of = f" --feature {shorten_slug(grounds.feature)}"
     for change in grounds.refused:
         yield f"{change.package}  {change.path}: {change.why}"
         lines = change.diff.splitlines()
@@ -466,11 +469,11 @@ def _render_refused(grounds: DecisionGrounds) -> Iterator[str]:
         if len(lines) > MAX_REFUSED_LINES:
             more = len(lines) - MAX_REFUSED_LINES
             yield f"    and {more} more lines: phasegate show {change.package} --diff"
-        yield f"  accept it: {change.command}, then phasegate run"
+        yield f"  accept it: {change.command} {RUN_AFTERWARDS}{of}"
 
     if grounds.refused:
-        resolve = f'phasegate resolve "what to do instead" --feature {grounds.feature}'
-        yield f"  or send it back: {resolve}"
+        resolve = f'phasegate resolve "what to do instead"{of}'
+        yield f"  or send it back: {resolve} {RUN_AFTERWARDS}{of}"
 
 
 def _render_claims(grounds: DecisionGrounds) -> Iterator[str]:

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from phasegate.core.machine.package_events import Harvested
+from phasegate.core.plan.work_package import shorten_slug
 from phasegate.engine.project.checkout_diff import diff_checkouts
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.follow import JournalFollower, StreamEvent
@@ -66,6 +67,7 @@ def _refused_paths(
         # The checkout was removed or replaced; the recorded reason is still shown
         diffs = {}
 
+    of = f" --feature {shorten_slug(slug)}"
     for violation in violations:
         path, separator, why = violation.partition(": ")
         if separator:
@@ -74,5 +76,6 @@ def _refused_paths(
                 path=path,
                 why=why,
                 diff=diffs.get(path, ""),
-                command=f'phasegate scope allow {package} {quote(path)} --reason "..."',
+                command=f"phasegate scope allow {package} {quote(path)} "
+                f"--reason 'the change needs it'{of}",
             )

@@ -196,8 +196,8 @@ def _feature_table(overview: Overview, page: StatusPage) -> Iterator[str]:
     waiting = {one.feature for one in overview.waiting}
     cards = [overview.workflow, *overview.others]
     cards.sort(key=lambda card: card.feature not in waiting)
-    room = max(20, min(44, page.width - 50))
-    heading = f"{pad_to_width('FEATURE', room)}  {'STATE':<15}  {'PHASE':<7}  {'AGE':<8}  COST"
+    room = max(12, min(44, page.width - 46))
+    heading = f"{pad_to_width('FEATURE', room)}  {'STATE':<15}  {'PHASE':<5}  {'AGE':<8}  COST"
     yield page.style(heading, "bold")
 
     limit = len(cards) if page.is_long else _MAX_SHOWN
@@ -213,7 +213,7 @@ def _feature_table(overview: Overview, page: StatusPage) -> Iterator[str]:
         spent = f"{cost:.2f} USD" if cost else "-"
         yield (
             f"{pad_to_width(escape_unprintable(card.feature), room)}  "
-            f"{page.style(f'{state:<15}', colour)}  {f'{position}/{len(card.phases)}':<7}  "
+            f"{page.style(f'{state:<15}', colour)}  {f'{position}/{len(card.phases)}':<5}  "
             f"{_age(card.since) or '-':<8}  {spent}"
         )
 
@@ -338,6 +338,9 @@ def _waiting_lines(overview: Overview) -> Iterator[str]:
             text += f": {one.reason}"
 
         yield escape_unprintable(f"  {text}")
+        if needs_only_run(one.remediation):
+            yield escape_unprintable(f"    what to do: {one.remediation}")
+            continue
         first, *further = _decision_commands(one, of_fleet)
         yield escape_unprintable(f"    then: {first}{of_fleet}")
         yield from (escape_unprintable(f"      or: {other}{of_fleet}") for other in further)
@@ -349,7 +352,7 @@ def _decision_commands(one: PendingDecision, of_fleet: str) -> list[str]:
         return list_answer_commands(one.question, one.options, one.feature)
 
     order = {
-        "resolve": "run" if needs_only_run(one.remediation) else 'resolve "how"',
+        "resolve": 'resolve "how"',
         "dispatch": f"dispatch {one.package}",
         "show": f"show {one.package}",
         "complete": merge_verb(of_fleet),

@@ -61,6 +61,17 @@ def format_number(number: int) -> str:
     return f"{number:,}".replace(",", " ") if number else "–"
 
 
+def format_claim(value: object) -> str:
+    """Format a value of an agent's result in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(format_claim, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {format_claim(one)}" for name, one in value.items() if one)
+    return str(value)
+
+
 def format_cost(cost_usd: float) -> str:
     """Format dollars; a dash if no agent reported any."""
     return f"${cost_usd:.2f}" if cost_usd >= 0.005 else "–"
@@ -123,6 +134,7 @@ _ENVIRONMENT.globals.update(path=build_path, merge_text=describe_card_merge)
 _ENVIRONMENT.tests["list"] = lambda value: isinstance(value, list)
 _ENVIRONMENT.filters.update(
     age=_format_age,
+    claim=format_claim,
     cost=format_cost,
     diff_lines=parse_diff,
     duration=format_duration,

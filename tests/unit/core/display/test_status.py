@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.display.status import (
     STATE_COLUMNS,
     FeatureCard,
@@ -270,3 +271,18 @@ def test_behind_its_last_gate_a_feature_of_a_fleet_is_merged_by_a_run(
         format_next_commands("gate-passed", is_last_phase=True, command_suffix=naming)
         == f"phasegate {expected}"
     )
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        "commit or stash your changes, then: phasegate run",
+        "phasegate scope allow WP01 a.py --reason y && phasegate run --feature 001. Or resolve",
+        *(row.sign_in_hint for row in HARNESSES.values() if row.sign_in_hint),
+    ],
+)
+def test_what_run_looks_at_again_by_itself_needs_no_resolve(remedy: str) -> None:
+    again = format_next_commands("blocked", is_last_phase=False, remediation=remedy)
+    assert again == "phasegate run"
+    decided = format_next_commands("blocked", is_last_phase=False, remediation="read the findings")
+    assert decided == 'phasegate resolve "how", and phasegate run'

@@ -83,7 +83,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
                         path="b.py",
                         why="added, but not in the file scope",
                         diff="+x = 1\n",
-                        command='phasegate scope allow WP02 b.py --reason "..."',
+                        command="phasegate scope allow WP02 b.py --reason y",
                     ),
                 ),
                 files=(
@@ -109,7 +109,7 @@ def test_the_grounds_say_what_changed_which_requirement_which_tests_and_the_cost
         "Merge 001-a into main?",
         "since: 5 min ago",
         "WP02  b.py: added, but not in the file scope\n      +x = 1",
-        'accept it: phasegate scope allow WP02 b.py --reason "..."',
+        "accept it: phasegate scope allow WP02 b.py --reason y && phasegate run --feature 001\n",
         "Weakest evidence:\n  WP01: flaky: test_b\n  WP01: all of it: phasegate show WP01 --evidence\n\n"
         "Changes (1 file, +5 -1):\n  a.py  +5 -1  (WP01, FR-1)\n  and 3 documents of the feature",
         "WP01  DONE, review: PASS, round 2  Words",

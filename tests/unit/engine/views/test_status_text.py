@@ -114,6 +114,12 @@ def test_a_decision_of_another_feature_has_its_command_and_the_shown_one_reports
         'then: phasegate answer q1 "..." --feature 001-a',
     ]
     assert "also waiting" not in render_overview(overview, chosen=True)
+    # `run` alone would change nothing: the remedy is what has to be done
+    remedy = "phasegate scope allow WP01 a.py --reason y --feature 002 && phasegate run"
+    to_allow = decision("002-b", "resolve")._replace(remediation=remedy)
+    shown = render_overview(overview._replace(waiting=(to_allow,)))
+    assert f"    what to do: {remedy}\n" in shown
+    assert "then: phasegate run --feature 002" not in shown
 
 
 def test_in_a_fleet_every_command_names_the_fleet() -> None:
@@ -166,6 +172,8 @@ def test_a_terminal_gets_a_table_of_features_with_those_that_wait_first() -> Non
         ["003-c", "stopped", "2/2", "-", "-"],
         ["1", "ended"],
     ]
+    narrow = render_overview(overview, StatusPage(width=59, is_long=False)).splitlines()
+    assert [len(line.split()) for line in narrow[:5]] == [len(line.split()) for line in shown[:5]]
     assert "FEATURE" not in render_overview(overview)  # a pipe gets what it always got
     many = overview._replace(others=tuple(feature(f"{n:03}-x") for n in range(2, 200)))
     assert "and 184 more: phasegate status --all" in render_overview(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from phasegate.core.display.activity import Activity, RunningCommand
+from phasegate.core.display.status import OR_INSTEAD
 from phasegate.engine.drive.package import Progress, Stopped, dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package
 from phasegate.engine.project.project import open_project, open_project_store
@@ -134,10 +135,13 @@ def _format_report(report: PackageReport, feature_argument: str) -> str:
         place = f"{report.branch} at {report.commit[:12]}"
         return f"{report.package} DONE: {place}, merged into feat/{report.feature}"
 
+    again = f"phasegate dispatch {report.package}"
+    # There may be no workflow to run, and none to resolve
+    remedy = report.remediation.partition(f" {OR_INSTEAD}")[0].replace("phasegate run", again)
     return "\n".join(
         (
             f"{report.package} {report.state}: {make_printable(report.reason)}",
-            f"  what to do: {make_printable(report.remediation)}",
-            f"  then: phasegate dispatch {report.package}{feature_argument}",
+            f"  what to do: {make_printable(remedy)}",
+            f"  then: {again}{feature_argument}",
         )
     )
