@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.large_repository import large_repository
 from bench.measure import Row, cpu_ms
 from phasegate.core.plan.work_package import PackageState
-from phasegate.engine.drive.package import dispatch_package
+from phasegate.engine.drive.run_package import dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package, load_plan
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.workspace.repository.repository import Repository

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from bench.measure import Row
 from phasegate.engine.bucket import open_fleet_record
-from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.fleet.entry import run_on_fleet
 from phasegate.engine.fleet.local_fleet import find_server_program
 from phasegate.engine.project.project import Project, open_project

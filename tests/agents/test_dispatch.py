@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.config.acp_registry import SHIPPED_REGISTRY
-from phasegate.core.machine.rate_limit import rate_limit_backoff_s
+from phasegate.core.machine.rate_limit_wait import rate_limit_backoff_s
 from phasegate.core.plan.work_package import PackageState
-from phasegate.engine.drive.package import dispatch_package
+from phasegate.engine.drive.run_package import dispatch_package
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.local_services import SystemClock
 from phasegate.engine.project.project import open_project_store

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from phasegate.core.forge.pull_request import (
+from phasegate.core.forge.pull_decision import (
     PullDecision,
     PullProgress,
     PullRules,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.forge.checks import CheckPolicy, judge_checks
-from phasegate.core.forge.pull_request import PullRequestSnapshot, ReviewDecision
+from phasegate.core.forge.pull_decision import PullRequestSnapshot, ReviewDecision
 from phasegate.errors import TemporarilyUnavailable
 from phasegate.forge.http import ApiError, HttpResponse, RateLimit
 from phasegate.forge.port import Forge, MergeOutcome, PullSpec

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from phasegate.engine.drive.package import dispatch_package
+from phasegate.engine.drive.run_package import dispatch_package
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.storage.journal_store import Store

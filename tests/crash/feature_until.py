@@ -22,8 +22,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from phasegate.engine.drive import orders, package
-from phasegate.engine.drive.feature import RunOptions, drive_feature
+from phasegate.engine.drive import orders, run_package
+from phasegate.engine.drive.run_feature import RunOptions, drive_feature
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.check_record import CHECKS_RECORDED
 from phasegate.engine.project.project import open_project, open_project_store
@@ -133,7 +133,7 @@ def live(root: Path, mortal: MortalStore) -> None:
     Store.append = patched  # type: ignore[method-assign]
     refs.move_refs = mortal.move_refs
     mortal.watch()
-    orders.MAX_LOSSES = package.MAX_LOSSES = (
+    orders.MAX_LOSSES = run_package.MAX_LOSSES = (
         MOST_LIVES  # it dies more often than any job of a person's
     )
     project = open_project(root)

@@ -150,7 +150,7 @@ class Deaths:
             return called
 
         patch.setattr(
-            "phasegate.engine.drive.package.MAX_LOSSES", 1000
+            "phasegate.engine.drive.run_package.MAX_LOSSES", 1000
         )  # it dies more often than any job of a person's
         patch.setattr(Store, "append", mortal_append)
         patch.setattr(Store, "anchor", only_alive(anchor))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import drive_feature
+from phasegate.engine.drive.run_feature import drive_feature
 from phasegate.engine.project.project import open_project_store
 from phasegate.errors import StateConflict
 from phasegate.storage.lock import named_lock

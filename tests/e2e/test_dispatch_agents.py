@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from phasegate.core.plan.work_package import PackageState
-from phasegate.engine.drive.package import Stopped, dispatch_package
+from phasegate.engine.drive.run_package import Stopped, dispatch_package
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.project import open_project_store
 from phasegate.storage.reader import open_store_reader

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.machine.rate_limit import RATE_LIMIT_BACKOFF_BASE_S
+from phasegate.core.machine.rate_limit_wait import RATE_LIMIT_BACKOFF_BASE_S
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.spending import (
     Spending,

@@ -11,7 +11,7 @@ import pytest
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import RunOptions, drive_feature, drive_feature_with
+from phasegate.engine.drive.run_feature import RunOptions, drive_feature, drive_feature_with
 from phasegate.engine.journal.entries import read_step_timed
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.storage.location import prepare_data_folder

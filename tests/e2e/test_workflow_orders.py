@@ -14,8 +14,8 @@ from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import required_artifacts
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
-from phasegate.engine.drive.feature import drive_feature
-from phasegate.engine.drive.package import Stopped, dispatch_package
+from phasegate.engine.drive.run_feature import drive_feature
+from phasegate.engine.drive.run_package import Stopped, dispatch_package
 from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.feature import open_feature_journal
 from phasegate.engine.journal.package import find_package

@@ -22,7 +22,7 @@ from contract import test_ports
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import RunOptions, drive_feature, drive_feature_with
+from phasegate.engine.drive.run_feature import RunOptions, drive_feature, drive_feature_with
 from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.errors import MovedOn, StateConflict, TemporarilyUnavailable

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phasegate.engine.drive.package import dispatch_package
+from phasegate.engine.drive.run_package import dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package, load_plan
 from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.storage.reader import open_store_reader

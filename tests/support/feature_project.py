@@ -20,8 +20,8 @@ from phasegate.core.machine.feature_events import AnyFeatureEvent
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflow_phases import WORKFLOWS
-from phasegate.engine.drive.feature import RunOptions, drive_feature
 from phasegate.engine.drive.orders import start_workflow
+from phasegate.engine.drive.run_feature import RunOptions, drive_feature
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import Project, open_project, open_project_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from phasegate.core.forge.checks import CheckState
-from phasegate.core.forge.pull_request import PullState, ReviewDecision
+from phasegate.core.forge.pull_decision import PullState, ReviewDecision
 from phasegate.forge.port import Forge, Issue, MergeOutcome, PullSpec
 from support.fake_forge import FakeForge, FakeReview
 from support.git_project import git, make_repository

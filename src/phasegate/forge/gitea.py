@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from phasegate.core.forge.checks import Check, CommitChecks, select_foreign_checks
-from phasegate.core.forge.pull_request import (
+from phasegate.core.forge.pull_decision import (
     PullRequest,
     PullRequestSnapshot,
     PullState,

@@ -17,7 +17,7 @@ from phasegate.core.forge.checks import (
     CommitChecks,
     select_foreign_checks,
 )
-from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot, RemarkKind
+from phasegate.core.forge.pull_decision import PullRequest, PullRequestSnapshot, RemarkKind
 from phasegate.errors import TemporarilyUnavailable
 from phasegate.forge.github_api import (
     UNREAD_CHECKS,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from phasegate.core.forge.checks import OWN_CONTEXT, Check, CheckState
-from phasegate.core.forge.pull_request import (
+from phasegate.core.forge.pull_decision import (
     PullRequest,
     PullState,
     Remark,

@@ -15,7 +15,7 @@ from phasegate.core.forge.checks import (
     CommitChecks,
     select_foreign_checks,
 )
-from phasegate.core.forge.pull_request import (
+from phasegate.core.forge.pull_decision import (
     PullRequest,
     PullRequestSnapshot,
     PullState,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot
+from phasegate.core.forge.pull_decision import PullRequest, PullRequestSnapshot
 from phasegate.forge.http import ForgeApi
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from phasegate.agents.port import Ending
-from phasegate.agents.stream.reset_time import MAX_RESET_DELAY_S, find_reset_time_s
+from phasegate.agents.stream.rate_limit_reset import MAX_RESET_DELAY_S, find_reset_time_s
 from phasegate.core.machine.retry import Fault, classify_failure
 
 MAX_MESSAGE_CHARS = 4_000

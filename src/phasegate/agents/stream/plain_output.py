@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
-from phasegate.agents.stream.reset_time import find_reset_time_s
+from phasegate.agents.stream.rate_limit_reset import find_reset_time_s
 from phasegate.core.machine.retry import Fault, classify_failure
 from phasegate.core.text.escapes import strip_escapes
 from phasegate.core.text.visible import escape_unprintable

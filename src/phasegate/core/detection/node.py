@@ -417,9 +417,9 @@ def _classify_command(line: str) -> _ScriptCommand:
 def _add_declared_checks(
     files: ProjectFiles, scripts: Mapping[str, str], manager: str, commands: dict[str, FoundCommand]
 ) -> tuple[dict[str, FoundCommand], tuple[str, ...]]:
-    """Add the linters and type checks of `test` and of CI that no found command runs.
+    """Add the linters and type checks that only `test`, CI, tox, nox or pre-commit run.
 
-    Return the commands, and what else is run there, to be said.
+    Return the commands, and a note for each declared check that no command runs.
     """
     declared = find_declared_checks(files)
     parts = [(part, "script `test`") for part in _expand_script("test", scripts)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from phasegate.core.forge.outgoing_text import escape_for_forge, quote_untrusted
-from phasegate.core.forge.pull_request import MARKER_PREFIX
+from phasegate.core.forge.pull_decision import MARKER_PREFIX
 
 # GitHub accepts 65 536 characters
 MAX_BODY_CHARS = 60_000

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from phasegate.core.forge.outgoing_text import defuse_triggers
-from phasegate.core.forge.pull_request import find_issue_reference
+from phasegate.core.forge.pull_decision import find_issue_reference
 from phasegate.core.plan.requirements import Requirement, read_spec
 from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines
 from phasegate.core.text.visible import escape_unprintable

@@ -16,8 +16,8 @@ from phasegate.core.specs.spec_file import MalformedSpec, compute_revision
 from phasegate.core.text.wording import pluralize
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.core.workflow.phase_transitions import Refusal
-from phasegate.engine.drive.feature import lock_feature_journal
 from phasegate.engine.drive.orders import make_refusal_error
+from phasegate.engine.drive.run_feature import lock_feature_journal
 from phasegate.engine.journal.entries import ACCEPTANCE_SEALED
 from phasegate.engine.journal.package import read_planned_packages
 from phasegate.engine.project.current_specs import read_current_specs

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.engine.drive.feature import RunOptions, has_new_steps
+from phasegate.engine.drive.run_feature import RunOptions, has_new_steps
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.sandbox.detached import DetachedProcess, terminate_process

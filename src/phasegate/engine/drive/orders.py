@@ -35,8 +35,8 @@ from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflow_phases import WORKFLOWS, is_phase_named, workflow_noun
-from phasegate.engine.drive.feature import lock_feature_journal, merges_at_forge
 from phasegate.engine.drive.recheck import describe_cleared_blocker, refuse_uncommitted_files
+from phasegate.engine.drive.run_feature import lock_feature_journal, merges_at_forge
 from phasegate.engine.journal.feature import (
     FeatureJournal,
     open_feature_journal,

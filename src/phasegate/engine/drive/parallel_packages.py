@@ -13,7 +13,7 @@ from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import Feature, Step
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import OrderOrigin
-from phasegate.engine.drive.package import drive_package
+from phasegate.engine.drive.run_package import drive_package
 from phasegate.engine.drive.step_runner import POLL_INTERVAL_S
 from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.job_threads import ThreadPool

@@ -15,9 +15,9 @@ from phasegate.agents.port import EMPTY_SCOPE
 from phasegate.engine.drive.agent_wait import AgentSelector
 from phasegate.engine.jobs.admission import DriverContext, admit_job
 from phasegate.engine.jobs.assignment import JobAssignment
-from phasegate.engine.jobs.crash_recovery import close_lost_jobs
 from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.job_threads import JobPool, TaskResult
+from phasegate.engine.jobs.lost_jobs import close_lost_jobs
 from phasegate.engine.jobs.run_job import run_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader

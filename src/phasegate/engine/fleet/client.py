@@ -32,7 +32,7 @@ from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.bucket import make_fleet_address, open_fleet_bucket, open_fleet_record
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.fleet.temporal_workflow import FeatureWorkflow, FleetRunRequest
 from phasegate.engine.journal.feature import read_workflows
 from phasegate.engine.project.fleet_repository import (

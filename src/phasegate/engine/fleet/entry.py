@@ -17,7 +17,7 @@ from phasegate.workspace.snapshots.feature_snapshot import parse_assignment
 from phasegate.workspace.snapshots.job_snapshot import CheckoutSnapshot
 
 if TYPE_CHECKING:
-    from phasegate.engine.drive.feature import RunOptions
+    from phasegate.engine.drive.run_feature import RunOptions
     from phasegate.engine.fleet.client import FleetRun, ResumedFeature
 
 # First words of the line that `phasegate worker` prints when it is ready; `fleet up` waits for it.

@@ -51,12 +51,12 @@ from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
 from phasegate.core.workflow.phase_transitions import Refusal, Stage
 from phasegate.engine.bucket import FINAL_COPY_TIMEOUT_S, open_fleet_bucket, open_fleet_record
-from phasegate.engine.drive.feature import (
+from phasegate.engine.drive.local_context import make_driver_context
+from phasegate.engine.drive.run_feature import (
     RunOptions,
     clean_up_feature,
     run_single_step,
 )
-from phasegate.engine.drive.local_context import make_driver_context
 from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
 from phasegate.engine.fleet.code_transfer import (
     FeatureCodeTransfer,
@@ -65,6 +65,7 @@ from phasegate.engine.fleet.code_transfer import (
     remove_retired_code,
 )
 from phasegate.engine.fleet.entry import WORKER_READY
+from phasegate.engine.fleet.health_endpoint import serve_health
 from phasegate.engine.fleet.pause import read_pause
 from phasegate.engine.fleet.running_worker import DRAIN_SIGNAL, announce_worker
 from phasegate.engine.fleet.temporal_workflow import (
@@ -79,7 +80,6 @@ from phasegate.engine.fleet.temporal_workflow import (
     adoption_queue,
     agent_queue,
 )
-from phasegate.engine.fleet.worker_health import serve_health
 from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.journal.entries import encode_notice
 from phasegate.engine.journal.feature import read_feature

@@ -2,10 +2,10 @@
 
 A rate limit is handled in these steps:
 
-1. `agents/stream`: the harness reads the output of the agent (`reset_time` parses texts such as
-   "try again in 2 hours") and reports `Ending.RATE_LIMITED`, or `Ending.SILENT` if the model never
-   answered, with `retry_at_s` if a reset time is known.
-2. `core/machine/rate_limit` decides from the reset time, or from a back-off, whether to wait.
+1. `agents/stream`: the harness reads the output of the agent (`rate_limit_reset` parses texts such
+   as "try again in 2 hours") and reports `Ending.RATE_LIMITED`, or `Ending.SILENT` if the
+   model never answered, with `retry_at_s` if a reset time is known.
+2. `core/machine/rate_limit_wait` decides from the reset time, or from a back-off, whether to wait.
    `jobs/job_end.interpret_job_end` ends the job as `JobEndKind.RATE_LIMITED`. If the wait is too
    long and no fallback agent is available, the job has FAILED.
 3. `jobs/run_job`: the job row stores `retry_at_s`; `RecordReader.rate_limited_agents` and

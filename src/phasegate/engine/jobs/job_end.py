@@ -20,7 +20,7 @@ from phasegate.core.answer.parse import Answer, find_blockers, parse_answer
 from phasegate.core.answer.vocabulary import TaskStatus
 from phasegate.core.display.status import THEN_RUN
 from phasegate.core.machine.package_events import JobEndKind
-from phasegate.core.machine.rate_limit import RateLimitWait, decide_rate_limit_wait
+from phasegate.core.machine.rate_limit_wait import RateLimitWait, decide_rate_limit_wait
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.text.wording import join_names
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment

@@ -46,7 +46,7 @@ class CheckoutSurroundingsMonitor:
     def list_changes(self) -> list[str]:
         """Return the paths and refs that changed, except those that Phasegate itself changed."""
         after = self._take_snapshot()
-        others = self._find_other_active_packages()
+        others = self._find_other_active_work()
         changes = find_outside_changes(
             self._project.repository, self._before, after, own_refs=(ANCHOR_REF,)
         )
@@ -83,8 +83,8 @@ class CheckoutSurroundingsMonitor:
     def _worktrees(self) -> str:
         return self._project.config.paths.worktrees
 
-    def _find_other_active_packages(self) -> set[tuple[str, str]]:
-        """Return the packages that another dispatcher runs, or ran since the snapshot."""
+    def _find_other_active_work(self) -> set[tuple[str, str]]:
+        """Return the packages and phases that another process runs, or ran since the snapshot."""
         after = self._read_packages()
         changed = {
             key
@@ -98,10 +98,10 @@ class CheckoutSurroundingsMonitor:
             if row.state in _IN_WORK
         }
 
-        return (changed | busy | self._find_other_active_phases()) - {self._own_key}
+        return (changed | busy | self._list_phases_of_active_features()) - {self._own_key}
 
-    def _find_other_active_phases(self) -> set[tuple[str, str]]:
-        """Return the phases of other features that a process runs, or ran since the snapshot."""
+    def _list_phases_of_active_features(self) -> set[tuple[str, str]]:
+        """Return all phases of each other feature that was worked on since the snapshot."""
         after = self._read_last_seqs()
         locks = self._project.location.locks_folder
         busy = {

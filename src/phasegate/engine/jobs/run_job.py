@@ -36,10 +36,10 @@ from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.jobs.admission import Admission, CapReached, OutsideMonitor
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
-from phasegate.engine.jobs.crash_recovery import remove_private_folders
 from phasegate.engine.jobs.job_end import JobEnd, block_for_outside_changes, interpret_job_end
 from phasegate.engine.jobs.job_task import WrittenPrompt, make_task, write_prompt
 from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS, LiveTrail, update_activity
+from phasegate.engine.jobs.lost_jobs import remove_private_folders
 from phasegate.engine.jobs.network_ports import reserve_ports_and_data
 from phasegate.engine.jobs.trail import JobTrail, sha256_hex
 from phasegate.engine.journal.entries import ANSWER_FILE, LOG_FILES, JobPrompted, encode_prompted

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from phasegate.core.credentials import find_forge_token_refusal
 from phasegate.core.forge.address import ForgeAddress, parse_remote_address
-from phasegate.core.forge.pull_request import issue_to_description
+from phasegate.core.forge.pull_decision import issue_to_description
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.forge.port import Forge

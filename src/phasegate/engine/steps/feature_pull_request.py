@@ -8,7 +8,7 @@ from phasegate.checks.evidence import Evidence
 from phasegate.checks.excerpt import format_names
 from phasegate.core.forge.outgoing_text import make_pull_title
 from phasegate.core.forge.pull_body import PullBodyParts, render_pull_body
-from phasegate.core.forge.pull_request import find_issue_reference
+from phasegate.core.forge.pull_decision import find_issue_reference
 from phasegate.core.machine.feature_events import (
     AnyFeatureEvent,
     Merged,

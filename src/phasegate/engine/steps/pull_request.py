@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from phasegate.core.forge.pull_body import replace_own_part
-from phasegate.core.forge.pull_request import (
+from phasegate.core.forge.pull_decision import (
     PullDecision,
     PullProgress,
     PullRequest,

@@ -20,9 +20,9 @@ from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.engine.drive.local_context import open_local_context
 from phasegate.engine.jobs.admission import Admission, DriverContext, admit_job
 from phasegate.engine.jobs.assignment import JobAssignment
-from phasegate.engine.jobs.crash_recovery import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.job_threads import JobPool
+from phasegate.engine.jobs.lost_jobs import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.jobs.run_job import run_job
 from phasegate.engine.project.agents import NamedAgent, can_start_agent, list_builtin_agents
 from phasegate.engine.project.project import Project

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from phasegate.core.machine.package_events import Validated
 from phasegate.core.plan.work_package import Deliverables, PackageState, WorkPackage
 from phasegate.core.text.visible import escape_unprintable
-from phasegate.engine.drive.package import dispatch_package
+from phasegate.engine.drive.run_package import dispatch_package
 from phasegate.engine.journal.entries import PACKAGE_STEP, read_package_step
 from phasegate.engine.journal.package import PackageReport, find_package, load_documents
 from phasegate.engine.project.project import Project, Store, open_project_store

@@ -26,7 +26,7 @@ from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
-from phasegate.engine.drive.feature import RunOptions, refuse_if_stale
+from phasegate.engine.drive.run_feature import RunOptions, refuse_if_stale
 from phasegate.engine.journal.asking import answer_question
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.journal.package import find_package

@@ -7,7 +7,7 @@ from contextlib import suppress
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached
-from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.journal.asking import answer_question, find_question
 from phasegate.engine.journal.questions import list_answer_commands, quote_for_shell
 from phasegate.engine.project.project import Project, open_project, open_project_store

@@ -14,7 +14,7 @@ from phasegate.core.text.light_json import to_plain_data
 from phasegate.core.text.visible import escape_json, escape_unprintable
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
-from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.views.artifacts import ArtifactFiles

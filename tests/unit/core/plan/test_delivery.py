@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.forge.pull_request import issue_to_description
+from phasegate.core.forge.pull_decision import issue_to_description
 from phasegate.core.plan.delivery import (
     MAX_SUBJECT_CHARS,
     DeliveredTexts,

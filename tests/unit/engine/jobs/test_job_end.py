@@ -8,7 +8,7 @@ import pytest
 
 from phasegate.agents.port import AgentReport, Ending, FinishedRun
 from phasegate.core.machine.package_events import JobEndKind
-from phasegate.core.machine.rate_limit import MAX_RATE_LIMIT_WAIT_S
+from phasegate.core.machine.rate_limit_wait import MAX_RATE_LIMIT_WAIT_S
 from phasegate.engine.jobs.job_end import interpret_job_end
 from support.job_ends import implementer, judged_implementer, result
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.project.project import open_project_store
 from phasegate.engine.tools.demo import DemoCheck, check_merged_demo, make_demo_project
 from phasegate.errors import ConfigError

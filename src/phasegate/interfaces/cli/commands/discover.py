@@ -26,7 +26,7 @@ def discover(agent: str | None, yes: bool, as_json: bool) -> int:
     """Let an agent find the commands for setup, tests and lint, and keep those that work.
 
     The agent works in a temporary copy of your branch, in the sandbox. Each proposed command is run
-    on a clean checkout without your credentials; failing ones are dropped. The change of
+    on a clean checkout without your credentials; failing ones are dropped. The change to
     phasegate.toml is shown before it is saved. Exit 0: saved, or nothing to change. Exit 1: no
     command works, or you declined.
 

@@ -10,7 +10,7 @@ import click
 
 from phasegate.core.display.activity import Activity, RunningCommand
 from phasegate.core.display.status import OR_INSTEAD
-from phasegate.engine.drive.package import Progress, Stopped, dispatch_package
+from phasegate.engine.drive.run_package import Progress, Stopped, dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.interfaces.cli.commands.run import handle_stop_signals

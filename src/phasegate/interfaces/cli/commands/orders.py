@@ -15,8 +15,8 @@ from phasegate.core.workflow.gate import GateOutcome
 from phasegate.core.workflow.phase_transitions import Stage, build_own_state, build_state_view
 from phasegate.core.workflow.workflow_phases import gate_name
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.drive.orders import OrderRequest
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.fleet.entry import run_on_fleet, signal_order
 from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store

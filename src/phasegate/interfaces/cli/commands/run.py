@@ -22,8 +22,8 @@ from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.core.workflow.phases import PhaseWork
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import DetachedRun, start_detached, stop_runs
-from phasegate.engine.drive.feature import RunOptions, drive_feature, merges_at_forge
-from phasegate.engine.drive.package import Stopped
+from phasegate.engine.drive.run_feature import RunOptions, drive_feature, merges_at_forge
+from phasegate.engine.drive.run_package import Stopped
 from phasegate.engine.fleet.entry import run_on_fleet
 from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store

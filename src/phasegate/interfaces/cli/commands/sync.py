@@ -10,11 +10,11 @@ from types import FrameType
 import click
 
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import RunOptions
-from phasegate.engine.drive.forge_sync import (
+from phasegate.engine.drive.issue_sync import (
     list_features_at_forge,
     start_labelled_issues,
 )
+from phasegate.engine.drive.run_feature import RunOptions
 from phasegate.engine.drive.webhook_listener import listen_for_events
 from phasegate.engine.journal.feature import make_feature_option
 from phasegate.engine.project.project import open_project, open_project_store

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from phasegate.agents.port import Ending
 from phasegate.agents.stream.api_error import ReportedError, format_error, interpret_error
-from phasegate.agents.stream.reset_time import MAX_RESET_DELAY_S, find_reset_time_s
+from phasegate.agents.stream.rate_limit_reset import MAX_RESET_DELAY_S, find_reset_time_s
 
 NOW = datetime(2026, 11, 16, 13, 30, tzinfo=UTC)
 NOW_S = NOW.timestamp()

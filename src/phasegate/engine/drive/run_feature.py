@@ -25,13 +25,13 @@ from phasegate.core.workflow.origin import ENGINE_ORIGIN, UNKNOWN_ORIGIN, OrderO
 from phasegate.engine.checks.feature_checks import refuse_untestable_base
 from phasegate.engine.drive.forge_poller import ForgePoller
 from phasegate.engine.drive.local_context import open_local_context
-from phasegate.engine.drive.package import MERGE_LOCK_TIMEOUT_S, Stopped, list_sandbox_warnings
 from phasegate.engine.drive.parallel_packages import PackagePool
 from phasegate.engine.drive.receipt import write_receipt
 from phasegate.engine.drive.recheck import describe_cleared_blocker
+from phasegate.engine.drive.run_package import MERGE_LOCK_TIMEOUT_S, Stopped, list_sandbox_warnings
 from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.admission import DriverContext
-from phasegate.engine.jobs.crash_recovery import clean_up_job, make_lost_row, read_last_seen
+from phasegate.engine.jobs.lost_jobs import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.engine.journal.feature import (
     FeatureJournal,

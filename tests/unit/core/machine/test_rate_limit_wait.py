@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.machine.rate_limit import (
+from phasegate.core.machine.rate_limit_wait import (
     MAX_RATE_LIMIT_WAIT_S,
     decide_rate_limit_wait,
     rate_limit_backoff_s,

@@ -14,8 +14,8 @@ from phasegate.core.display.worker_log import (
     add_step,
     format_step_log,
 )
+from phasegate.engine.fleet.health_endpoint import serve_health
 from phasegate.engine.fleet.local_fleet import find_free_ports
-from phasegate.engine.fleet.worker_health import serve_health
 from phasegate.errors import EnvironmentUnavailable
 
 LOG = StepLog("2026-11-18T10:00:00.000Z", "001-x", "gate", "done", 1.23456)

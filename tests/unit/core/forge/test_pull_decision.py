@@ -18,7 +18,7 @@ from phasegate.core.forge.pull_body import (
     render_pull_body,
     replace_own_part,
 )
-from phasegate.core.forge.pull_request import (
+from phasegate.core.forge.pull_decision import (
     PullDecision,
     PullProgress,
     PullRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phasegate.core.forge.pull_request import find_issue_reference, issue_to_description
+from phasegate.core.forge.pull_decision import find_issue_reference, issue_to_description
 from phasegate.core.machine.feature_machine import decide_feature_actions
 from phasegate.core.machine.feature_state import FORGE_STEPS, Step
 from phasegate.engine.drive.orders import start_workflow
