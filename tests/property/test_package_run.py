@@ -519,7 +519,7 @@ def test_the_same_failure_twice_stops_for_a_person_and_another_one_does_not() ->
         again.blocker.reason
         == "the round failed in exactly the same way as the one before: test: 1 of 3 failed"
     )
-    assert "show WPnn --diff" in again.blocker.remediation
+    assert "show WPnn --evidence" in again.blocker.remediation
     other = apply_package_event(run, Validated("c2", ("test: 2 of 3 failed",), alike="other"))
     assert (other.state, other.round) == (PackageState.DOING, 3)
 
