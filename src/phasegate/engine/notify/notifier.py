@@ -117,7 +117,7 @@ def notify_pull_request(
 
 
 def _is_same_wait(wait: PullWaits, before: PullWaits | None) -> bool:
-    """Return whether the user was told before. More checks that fail are not news."""
+    """Return whether the user was notified before. More checks that fail are not news."""
     if before is None or before == wait:
         return before is not None
     return wait.reason.startswith(RED_CI) and before.reason.startswith(RED_CI)
