@@ -819,3 +819,13 @@ def test_null_is_an_empty_list_and_a_success_is_not_repeated_although_it_says_wh
         api.decode(HttpResponse(200, b"[null]", {}), list[int])
     assert _retry_after_s(HttpResponse(429, b"", {"retry-after": "3"})) == 3.0
     assert _retry_after_s(HttpResponse(202, b"", {"retry-after": "3"})) is None
+
+
+@pytest.mark.parametrize("status", ["idle", "fresh", "stale", "merging", "skip_merged"])
+def test_what_is_on_a_merge_train_of_gitlab_waits_there(status: str) -> None:
+    train = f"{GITLAB}/merge_trains/merge_requests/1"
+    found = decision("gitlab", lambda answers: answers.update({train: {"id": 2, "status": status}}))
+    waits = (PullStep.WAIT, "it is in the merge queue")
+    assert (found.step, found.reason) == (
+        (PullStep.MERGE, "") if status == "skip_merged" else waits
+    )

@@ -429,7 +429,8 @@ def test_ci_is_waited_for_red_ci_is_told_once_and_talk_causes_no_round(
     forge.people = [
         talk,
         *[lambda: look({})] * 2,
-        *[lambda: look(red)] * 3,
+        *[lambda: look(red)] * 2,
+        lambda: look({**red, "unit": "failure"}),
         *[lambda: refuse("Merge commits are not allowed")] * 2,
         lambda: refuse(""),
         dissent,

@@ -23,6 +23,7 @@ const calls = [
   () => api.MergeRequestDiscussions.all(project, 1),
   () => api.MergeRequestDiscussions.addNote(project, 1, "1", "Done"),
   () => api.MergeRequestNotes.create(project, 1, "Done"),
+  () => api.MergeTrains.showStatus(project, 1),
   () => api.MergeTrains.addMergeRequest(project, 1, { sha: "0" }),
   () => api.ProjectMembers.show(project, 1, { includeInherited: true }),
   () => api.Commits.editStatus(project, "0", "success"),

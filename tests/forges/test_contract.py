@@ -282,6 +282,7 @@ GITLAB = (
     ),
     ("GET", "projects/*/merge_requests/*/approval_state", "", "ApprovalStateSchema"),
     ("GET", "projects/*/approvals", "", "ProjectLevelMergeRequestApprovalSchema"),
+    ("GET", "projects/*/merge_trains/merge_requests/*", "", "MergeTrainSchema"),
     ("GET", "projects/*/merge_requests/*/versions", "", "MergeRequestDiffVersionsSchema[]"),
     ("GET", "projects/*/merge_requests/*/reviewers", "Paged", "MergeRequestReviewerSchema[]"),
     ("GET", "projects/*/merge_requests/*/discussions", "Paged", "DiscussionSchema[]"),

@@ -471,14 +471,14 @@ def _gitlab(  # noqa: C901
         }
     if found := re.fullmatch(r"/merge_trains/merge_requests/(\d+)", path):
         pull = forge.pulls[int(found[1])]
-        if body["sha"] != forge.head(pull.branch):
+        head = forge.head(pull.branch)
+        train = gitlab_answers.train(forge.url, _gitlab_brief(forge, pull), pull.base, head)
+        if method == "GET":
+            return (200, train) if pull.queued else (404, {"message": "404 Not found"})
+        if body["sha"] != head:
             return 409, {"message": "SHA does not match HEAD of source branch"}
         pull.queued = True
-        return 201, [
-            gitlab_answers.train(
-                forge.url, _gitlab_brief(forge, pull), pull.base, forge.head(pull.branch)
-            )
-        ]
+        return 201, [train]
     if found := re.fullmatch(r"/merge_requests/(\d+)/(approvals|reviewers)", path):
         pull = forge.pulls[int(found[1])]
         last = {one.author: one for one in pull.reviews}

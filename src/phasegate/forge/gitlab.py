@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from urllib.parse import quote
 
+import msgspec
+
 from phasegate.core.forge.approvals import is_given_for_head
 from phasegate.core.forge.checks import (
     OWN_CONTEXT,
@@ -50,6 +52,8 @@ _MERGEABLE_STATUSES = ("mergeable", "can_be_merged")
 # The forge is still computing it
 _COMPUTED_LATER = ("", "checking", "unchecked", "preparing", "approvals_syncing")
 _CONFLICT_MERGE_STATUSES = ("conflict", "broken_status", "cannot_be_merged")
+# Of a merge request on a merge train that is not merged yet
+_TRAIN_STATUSES = ("idle", "fresh", "stale", "merging")
 _BEHIND_MERGE_STATUS = "need_rebase"
 _BOT_NAME = re.compile(
     r"^(?:project|group)_\d+_bot(?:_|$)|^service_account_(?:\w+_)?[0-9a-f]{32}$|\[bot\]$"
@@ -100,7 +104,6 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     # Newer versions; its values include those of `merge_status`
     detailed_merge_status: str = ""
     merge_status: str = ""
-    # Also true for a merge request on a merge train
     merge_when_pipeline_succeeds: bool = False
     labels: tuple[str, ...] = ()
     reviewers: tuple[_GitLabUser, ...] | None = None
@@ -144,6 +147,10 @@ class _GitLabApprovalSettings(ApiPayload, frozen=True):
 
 class _GitLabProject(ApiPayload, frozen=True):
     allow_merge_on_skipped_pipeline: bool | None = None
+
+
+class _GitLabTrainCar(ApiPayload, frozen=True):
+    status: str
 
 
 class _GitLabVersion(ApiPayload, frozen=True):
@@ -284,8 +291,11 @@ class GitLab:
             path, found, [note for note, _ in notes if note.system], bool(requesting)
         )
 
+        # Only then can it be on the train
+        is_on_train = decision is ReviewDecision.APPROVED and self._is_on_merge_train(number)
+
         return PullRequestSnapshot(
-            pull=pull,
+            pull=msgspec.structs.replace(pull, queued=pull.queued or is_on_train),
             review_decision=decision,
             review_note=review_note,
             checks=self._fetch_commit_checks(found),
@@ -300,6 +310,11 @@ class GitLab:
                 if not note.system
             ),
         )
+
+    def _is_on_merge_train(self, number: int) -> bool:
+        path = f"{self._project}/merge_trains/merge_requests/{number}"
+        car = self._api.get_optional(path, _GitLabTrainCar)
+        return car is not None and car.status in _TRAIN_STATUSES
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
         body = {

@@ -14,6 +14,7 @@ import msgspec
 
 # The context of the commit status that Phasegate sets
 OWN_CONTEXT = "phasegate"
+RED_CI = "CI is red: "
 _MAX_NAMES = 5
 
 
@@ -69,7 +70,7 @@ def judge_checks(
     foreign = select_foreign_checks(checks.found)
     failed = [check.name for check in foreign if check.state is CheckState.FAILED]
     if failed:
-        return CheckVerdict(False, f"CI is red: {_format_names(failed)}", needs_user=True)
+        return CheckVerdict(False, f"{RED_CI}{_format_names(failed)}", needs_user=True)
 
     # Without names: they change with every job that ends
     if any(check.state is CheckState.RUNNING for check in foreign):

@@ -20,6 +20,8 @@ from phasegate.core.display.notification import (
     shorten_reason,
 )
 from phasegate.core.display.status import format_next_commands
+from phasegate.core.forge.checks import RED_CI
+from phasegate.core.machine.feature_events import PullWaits
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.phase_transitions import Stage
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP, encode_notice
@@ -106,12 +108,19 @@ def notify_pull_request(
     command = f"phasegate run{make_feature_option(store, slug)}"
     if before.pull is None or before.pull.number != pull.number:
         message = _Message(USER_NEEDED, "pull request opened", pull.url, command)
-    elif wait is not None and wait.needs_user and wait != before.pull_wait:
+    elif wait is not None and wait.needs_user and not _is_same_wait(wait, before.pull_wait):
         message = _Message(USER_NEEDED, "pull request waits", f"{wait.reason}: {pull.url}", command)
     else:
         return
 
     _record_and_send(project, store, slug, "", message)
+
+
+def _is_same_wait(wait: PullWaits, before: PullWaits | None) -> bool:
+    """Return whether the user was notified before. More checks that fail are not news."""
+    if before is None or before == wait:
+        return before is not None
+    return wait.reason.startswith(RED_CI) and before.reason.startswith(RED_CI)
 
 
 def notify_package_end(project: Project, store: WritableStore, report: PackageReport) -> None:

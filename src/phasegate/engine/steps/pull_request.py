@@ -314,13 +314,14 @@ class PullRequestSteps(ABC, Generic[E]):
         if checked.events:
             return checked
 
+        settings = self.project.config.merge
+        queue = settings.use_merge_queue
         # The checks took time: people and CI may have changed their verdict. The next poll says so
-        if self._decide().step is not PullStep.MERGE:
+        if not queue and self._decide().step is not PullStep.MERGE:
             return StepResult(())
 
-        settings = self.project.config.merge
         answer = self.forge.merge_pull(
-            self.target.number, self.target.head, settings.method, queue=settings.use_merge_queue
+            self.target.number, self.target.head, settings.method, queue=queue
         )
         if answer.outcome is MergeOutcome.MERGED:
             return self._confirm_merge(answer.detail)._replace(trail_notes=checked.trail_notes)
