@@ -78,3 +78,21 @@ def test_the_transcript_of_the_demo_is_what_the_demo_prints(tmp_path: Path) -> N
     printed = [generalize(line) for line in done.stdout.splitlines()]
     assert find_missing(transcript, printed) == []
     assert printed[-1] == generalize(transcript[-1]), "it ends with these lines"
+
+
+def test_the_install_line_without_a_tool_works_in_an_empty_home(tmp_path: Path) -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    (line,) = [one for one in lines if one.startswith("python3 -m venv ")]
+    home, programs = tmp_path / "home", tmp_path / "programs"
+    home.mkdir()
+    programs.mkdir()
+    # Creates the environment without downloading anything
+    stub = '#!/bin/sh\nmkdir -p "$3/bin"\nfor name in pip phasegate; do\n'
+    stub += '  printf "#!/bin/sh\\n" > "$3/bin/$name"; chmod +x "$3/bin/$name"\ndone\n'
+    (programs / "python3").write_text(stub)
+    (programs / "python3").chmod(0o755)
+    env = {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", line], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    installed = home / ".local/bin/phasegate"
+    assert installed.resolve() == (home / ".venvs/phasegate/bin/phasegate").resolve()
