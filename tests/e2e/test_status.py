@@ -350,6 +350,18 @@ def test_a_broken_state_file_hides_no_packages(state: str, location: Location) -
     assert (done.code, "WP02 is blocked" in done.stdout) == (0, True)
 
 
+def test_a_workflow_without_a_name_hides_no_packages(location: Location) -> None:
+    """Another tool's state file may not say which feature it is about."""
+    begin(location)
+    unnamed = {key: value for key, value in ACTIVE.items() if key != "artifact_folder"}
+    (location.root / ".isdlc/state.json").write_text(json.dumps({"active_workflow": unnamed}))
+    record(location, PackageRow(FEATURE, "WP01", "Write it", "DONE"))
+    said = status(location.root).stdout
+    assert f"\n{FEATURE}\n" in said
+    assert "WP01" in said
+    assert "has no work packages" not in said
+
+
 def test_a_damaged_store_is_said_in_words(location: Location) -> None:
     record(location, BLOCKED)
     location.store_path.write_bytes(b"no store")

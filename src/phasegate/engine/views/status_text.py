@@ -391,7 +391,7 @@ def _overview_lines(
 
     first, *further = overview.features
     in_workflow = workflow is not None and workflow.feature == first.feature
-    if workflow and not in_workflow:
+    if workflow and workflow.feature and not in_workflow:
         # Packages of another feature would look like those of the one above
         yield f"{escape_unprintable(workflow.feature)} has no work packages yet"
         return
