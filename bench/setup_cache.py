@@ -16,7 +16,7 @@ from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.project.project import open_project
 
 ROUNDS, GOAL = 3, 0.1
-SETTINGS = '[checks.python]\nsetup = "python3 -m venv .venv && .venv/bin/python -m pip --version"\ntest = ""\n'
+SETTINGS = '[checks.python]\nsetup = "python3 -m venv .venv && .venv/bin/python -m pip --version"\ntest = ""\nlint = "true"\n'
 GIT = ("git", "-c", "user.name=Bench", "-c", "user.email=bench@example.invalid")
 
 
@@ -45,18 +45,15 @@ def rows() -> list[Row]:
 def _first_and_second(root: Path) -> tuple[float, float]:
     project = open_project(root)
     shutil.rmtree(project.location.data_folder / "setups", ignore_errors=True)
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
-    )
     taken = []
     for name in ("WP01", "WP02"):
         package = WorkPackage(
             work_package_id=name, title="", feature_slug="001-bench", file_scope=()
         )
-        head = commit.stdout.strip()
+        head = _commit_another_tree(root)
         setup = (
             PackageChecker(project, package, head)
-            .run_checks(head, (Purpose.SETUP,))
+            .run_checks(head, (Purpose.SETUP, Purpose.LINT))
             .find_check(Purpose.SETUP)
         )
         assert setup is not None
@@ -64,3 +61,15 @@ def _first_and_second(root: Path) -> tuple[float, float]:
         assert ("cache" in setup.summary) is (name == "WP02"), setup
         taken.append(setup.duration_s)
     return taken[0], taken[1]
+
+
+def _commit_another_tree(root: Path) -> str:
+    """Commit a change that the setup does not depend on: results of a checked tree are recorded."""
+    path = root / "notes.txt"
+    path.write_text(f"{path.read_text() if path.exists() else ''}again\n")
+    for command in (("add", "-A"), ("commit", "-qm", "Change a file")):
+        subprocess.run([*GIT, *command], cwd=root, check=True, capture_output=True)
+    commit = subprocess.run(
+        [*GIT, "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
+    )
+    return commit.stdout.strip()
