@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from contextlib import suppress
 from pathlib import Path
@@ -111,22 +113,29 @@ def test_an_ordinary_user_has_the_same_sandbox() -> None:
                 assert (work / "delivered").exists(), outcome.stderr.text
                 print(outcome.stdout.text)
     """
-    env = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(Path(phasegate.__file__).parents[1]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    ran = subprocess.run(
-        [find_python_for_everybody(), "-c", code],
-        env=env,
-        cwd="/",
-        user="nobody",
-        group=nobody.pw_gid,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as shared:
+        # The checkout may be in a folder that nobody else can read
+        Path(shared).chmod(0o755)
+        package = Path(phasegate.__file__).parent
+        shutil.copytree(
+            package, f"{shared}/phasegate", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": shared,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        ran = subprocess.run(
+            [find_python_for_everybody(), "-c", code],
+            env=env,
+            cwd="/",
+            user="nobody",
+            group=nobody.pw_gid,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.split("\n")
     assert [line for line in lines if line.startswith("/")] == []
